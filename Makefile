@@ -74,6 +74,8 @@ START := $(addprefix preload/,hooks/lifecycle.c base/log.c base/options.c base/t
     account/thread_record.c watch/service_thread.c shared/segment.c watch/history.c)
 
 TOOL_NAMES := sparkguard sparkguard-report sparkguard-sweep sparkguard-doctor
+# The OCI runtime is no tool for people: an engine calls it, and its page is in section 8.
+RUNTIME := sparkguard-runtime
 # Each tool is linked to those of these libraries that it uses.
 TOOL_LIBS := -Wl,--as-needed -lsmartcols -ljansson -lm
 TOOL_SHARED := $(filter-out $(wildcard tools/*/main.c),$(wildcard tools/*/*.c tools/*/*/*.c))
@@ -86,7 +88,7 @@ tool_objects := $(TOOL_SHARED:%.c=$(BUILD)/obj/%.o)
 ##@ Building
 all: library tools manual ## build everything into build/
 library: $(BUILD)/libsparkguard.so ## the library alone
-tools: $(TOOL_NAMES:%=$(BUILD)/%) ## the tools alone
+tools: $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME) ## the tools alone
 MAN_PAGES := $(notdir $(wildcard docs/man/*.[1-8])) libsparkguard.7
 manual: $(MAN_PAGES:%=$(BUILD)/man/%) ## the manual pages alone
 .PHONY: all library tools manual
@@ -107,7 +109,7 @@ EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"'
 # The launcher knows where the library is installed: another LIBDIR makes another launcher.
 $(BUILD)/libdir.stamp: force
 	@mkdir -p $(@D) && echo '$(LIBDIR)' | cmp -s - $@ || echo '$(LIBDIR)' >$@
-$(BUILD)/obj/tools/launch/library.o $(BUILD)/obj/tools/doctor/library.o: $(BUILD)/libdir.stamp
+$(BUILD)/obj/tools/launch/library.o $(BUILD)/obj/tools/doctor/library.o $(BUILD)/obj/tools/runtime/settings.o: $(BUILD)/libdir.stamp
 force:
 .PHONY: force
 
@@ -139,7 +141,8 @@ $(BUILD)/sparkguard: $(BUILD)/obj/tools/launch/main.o
 $(BUILD)/sparkguard-report: $(BUILD)/obj/tools/report/main.o
 $(BUILD)/sparkguard-sweep: $(BUILD)/obj/tools/sweep/main.o
 $(BUILD)/sparkguard-doctor: $(BUILD)/obj/tools/doctor/main.o
-$(TOOL_NAMES:%=$(BUILD)/%): $(BUILD)/libtools.a
+$(BUILD)/$(RUNTIME): $(BUILD)/obj/tools/runtime/main.o
+$(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME): $(BUILD)/libtools.a
 	$(SAY) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libtools.a $(TOOL_LIBS)
 

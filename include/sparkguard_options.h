@@ -18,6 +18,11 @@
 /* PID of the job's first process. Set by library and launcher, never by users. */
 #define SG_VARIABLE_FIRST "SPARKGUARD_JOB_FIRST"
 
+/* Variables of sparkguard-runtime(8). A guarded process may have them in its environment, and has no use for them. */
+#define SG_VARIABLE_REQUIRED "SPARKGUARD_REQUIRED"
+#define SG_VARIABLE_NEXT_RUNTIME "SPARKGUARD_NEXT_RUNTIME"
+#define SG_VARIABLE_RUNTIME_CONF "SPARKGUARD_RUNTIME_CONF"
+
 enum sg_option_kind { SG_KIND_SIZE, SG_KIND_SECONDS, SG_KIND_CHOICE, SG_KIND_TEXT, SG_KIND_PATH, SG_KIND_NUMBER };
 
 enum sg_option {

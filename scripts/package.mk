@@ -11,6 +11,7 @@ UNITS := $(notdir $(wildcard scripts/systemd/*))
 installed := 755:$(BUILD)/libsparkguard.so:$(LIBDIR)/libsparkguard.so \
     $(foreach tool,$(TOOL_NAMES),755:$(BUILD)/$(tool):$(PREFIX)/bin/$(tool) \
         644:$(BUILD)/man/$(tool).1:$(MANDIR)/man1/$(tool).1 644:tools/install/completion.bash:$(BASHDIR)/$(tool)) \
+    755:$(BUILD)/$(RUNTIME):$(PREFIX)/bin/$(RUNTIME) 644:$(BUILD)/man/$(RUNTIME).8:$(MANDIR)/man8/$(RUNTIME).8 \
     644:$(BUILD)/install/sparkguard.3:$(MANDIR)/man3/sparkguard.3 \
     644:$(BUILD)/man/libsparkguard.7:$(MANDIR)/man7/libsparkguard.7 \
     644:$(BUILD)/install/sparkguard.pc:$(LIBDIR)/pkgconfig/sparkguard.pc \

@@ -185,6 +185,12 @@ test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelpe
 	$(Q)BUILD=$(BUILD) tests/run tests/ecosystem
 .PHONY: test-ecosystem
 
+test-containers: ## sparkguard-runtime with podman, dockerd and containerd, and images of Debian 11, 12 and 13: writes tests/containers/RESULTS.md
+	$(Q)scripts/install-deps build test ecosystem containers
+	$(Q)$(MAKE) --no-print-directory all programs
+	$(Q)BUILD=$(BUILD) RESULTS=tests/containers/RESULTS.md tests/run tests/containers
+.PHONY: test-containers
+
 qualify: ## the long form of the qualification tests, all points or POINTS="1 7"; writes tests/QUALIFICATION.md
 	$(Q)scripts/install-deps build test cross qualify $(if $(filter 4,$(or $(POINTS),4)),ecosystem browser) \
 	    $(if $(filter 5,$(or $(POINTS),5)),guest64k) $(if $(filter 9,$(or $(POINTS),9)),foreign)

@@ -206,6 +206,13 @@ static void report_name(const char *entry)
     sg_log_line(line);
 }
 
+/* Whether a variable that is no option is one of ours all the same. */
+static bool is_known_otherwise(const char *entry)
+{
+    return value_of(entry, SG_VARIABLE_FIRST) != NULL || value_of(entry, SG_VARIABLE_REQUIRED) != NULL ||
+           value_of(entry, SG_VARIABLE_NEXT_RUNTIME) != NULL || value_of(entry, SG_VARIABLE_RUNTIME_CONF) != NULL;
+}
+
 /* Takes over one environment string "SPARKGUARD_...". `is_first`: this is the job's first process, which reports
  * mistakes. */
 static void read_variable(const char *entry, bool is_first)
@@ -226,7 +233,7 @@ static void read_variable(const char *entry, bool is_first)
             warn_of_unit(&sg_option_table[i], value, unit);
         return;
     }
-    if (is_first && value_of(entry, SG_VARIABLE_FIRST) == NULL)
+    if (is_first && !is_known_otherwise(entry))
         report_name(entry);
 }
 

@@ -19,6 +19,8 @@ INSTALLED = {
     "share/man/man7/libsparkguard.7",
     *(f"bin/{tool}" for tool in TOOLS),
     *(f"share/man/man1/{tool}.1" for tool in TOOLS),
+    "bin/sparkguard-runtime",
+    "share/man/man8/sparkguard-runtime.8",
     "lib/systemd/system/sparkguard-metrics.service",
     "lib/systemd/system/sparkguard-metrics.timer",
     *(f"share/bash-completion/completions/{tool}" for tool in TOOLS),
@@ -96,7 +98,7 @@ def test_the_library_s_manual_grows_from_the_options(build):
 def test_the_manual_as_html_has_no_dead_link(make, build):
     make("docs")
     pages = {path.name: path.read_text() for path in (build / "docs").glob("*.html")}
-    assert set(pages) == {"index.html", "sparkguard.3.html", "libsparkguard.7.html", *(f"{tool}.1.html" for tool in TOOLS)}
+    assert set(pages) == {"index.html", "sparkguard.3.html", "libsparkguard.7.html", "sparkguard-runtime.8.html", *(f"{tool}.1.html" for tool in TOOLS)}
     links = {(name, link) for name, page in pages.items() for link in re.findall(r'href="([^"#]+)', page)}
     assert [link for _, link in links if not (build / "docs" / link).exists()] == []
     assert {link for name, link in links if name == "index.html"} == {*pages, "manual.css"} - {"index.html"}

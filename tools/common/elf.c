@@ -7,20 +7,42 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+/* More than any linker writes: the C library has about 15 program headers, 30 dynamic entries and 60 versions. */
+enum { PARTS_MAX = 512, DYNAMIC_MAX = 1024, VERSIONS_MAX = 1024 };
+
+static bool read_at(int fd, uint64_t offset, void *bytes, size_t length)
+{
+    return offset <= INT64_MAX - length && pread(fd, bytes, length, (off_t)offset) == (ssize_t)length;
+}
+
+static bool is_own_class(const ElfW(Ehdr) * header)
+{
+    return header->e_ident[EI_CLASS] == (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32);
+}
+
+/* Reads one program header. Returns false behind the last. */
+static bool read_part(int fd, const ElfW(Ehdr) * header, unsigned index, ElfW(Phdr) * part)
+{
+    uint64_t offset;
+    return index < header->e_phnum && index < PARTS_MAX && header->e_phentsize == sizeof *part &&
+           !__builtin_add_overflow(header->e_phoff, (uint64_t)index * sizeof *part, &offset) &&
+           read_at(fd, offset, part, sizeof *part);
+}
+
 /* Reads the name of the dynamic linker from the program headers. */
 static void read_loader(int fd, const ElfW(Ehdr) * header, struct elf_facts *facts)
 {
-    for (unsigned i = 0; i < header->e_phnum && header->e_phentsize == sizeof(ElfW(Phdr)); i++) {
-        ElfW(Phdr) part;
-        if (pread(fd, &part, sizeof part, (off_t)(header->e_phoff + i * sizeof part)) != (ssize_t)sizeof part)
-            return;
+    ElfW(Phdr) part;
+    for (unsigned i = 0; read_part(fd, header, i, &part); i++) {
         if (part.p_type != PT_INTERP)
             continue;
-        ssize_t length = pread(fd, facts->loader, sizeof facts->loader - 1, (off_t)part.p_offset);
+        ssize_t length =
+            part.p_offset <= INT64_MAX ? pread(fd, facts->loader, sizeof facts->loader - 1, (off_t)part.p_offset) : 0;
         facts->loader[length > 0 ? length : 0] = '\0';
         if (facts->loader[0] == '\0')
             snprintf(facts->loader, sizeof facts->loader, "?");
@@ -28,15 +50,12 @@ static void read_loader(int fd, const ElfW(Ehdr) * header, struct elf_facts *fac
     }
 }
 
-bool elf_read(const char *path, struct elf_facts *facts)
+void elf_read_open(int fd, struct elf_facts *facts)
 {
     char bytes[512] = "";
     ElfW(Ehdr) header;
     *facts = (struct elf_facts){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return false;
-    ssize_t length = read(fd, bytes, sizeof bytes - 1);
+    ssize_t length = pread(fd, bytes, sizeof bytes - 1, 0);
     if (length >= 2 && bytes[0] == '#' && bytes[1] == '!') {
         snprintf(facts->script_line, sizeof facts->script_line, "%.*s", (int)strcspn(bytes + 2, "\n"), bytes + 2);
     } else if (length >= EI_NIDENT + 4 && memcmp(bytes, ELFMAG, SELFMAG) == 0) {
@@ -44,9 +63,18 @@ bool elf_read(const char *path, struct elf_facts *facts)
         facts->is_elf = true;
         facts->class = header.e_ident[EI_CLASS];
         facts->machine = header.e_machine;
-        if (facts->class == (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) && length >= (ssize_t)sizeof header)
+        if (is_own_class(&header) && length >= (ssize_t)sizeof header)
             read_loader(fd, &header, facts);
     }
+}
+
+bool elf_read(const char *path, struct elf_facts *facts)
+{
+    *facts = (struct elf_facts){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    elf_read_open(fd, facts);
     close(fd);
     return true;
 }
@@ -54,4 +82,78 @@ bool elf_read(const char *path, struct elf_facts *facts)
 bool elf_is_of_musl(const struct elf_facts *facts)
 {
     return strstr(facts->loader, "/ld-musl-") != NULL;
+}
+
+/* Stores where in the file an address of the loaded library lies. */
+static bool find_offset(int fd, const ElfW(Ehdr) * header, uint64_t address, uint64_t *offset)
+{
+    ElfW(Phdr) part;
+    for (unsigned i = 0; read_part(fd, header, i, &part); i++) {
+        if (part.p_type == PT_LOAD && address >= part.p_vaddr && address - part.p_vaddr < part.p_filesz)
+            return !__builtin_add_overflow(part.p_offset, address - part.p_vaddr, offset);
+    }
+    return false;
+}
+
+/* What the dynamic section says of the versions that a library defines. */
+struct versions {
+    uint64_t definitions, strings; /* addresses; 0: none */
+    uint64_t count;
+};
+
+static void read_dynamic(int fd, const ElfW(Ehdr) * header, struct versions *versions)
+{
+    ElfW(Phdr) part;
+    ElfW(Dyn) entry = {0};
+    unsigned index = 0;
+    while (read_part(fd, header, index, &part) && part.p_type != PT_DYNAMIC)
+        index++;
+    if (!read_part(fd, header, index, &part))
+        return;
+    uint64_t count = part.p_filesz / sizeof entry, offset;
+    for (uint64_t i = 0; i < count && i < DYNAMIC_MAX; i++) {
+        if (__builtin_add_overflow(part.p_offset, i * sizeof entry, &offset) ||
+            !read_at(fd, offset, &entry, sizeof entry) || entry.d_tag == DT_NULL)
+            return;
+        if (entry.d_tag == DT_VERDEF)
+            versions->definitions = entry.d_un.d_ptr;
+        else if (entry.d_tag == DT_VERDEFNUM)
+            versions->count = entry.d_un.d_val;
+        else if (entry.d_tag == DT_STRTAB)
+            versions->strings = entry.d_un.d_ptr;
+    }
+}
+
+/* Returns whether the text at `offset` is `name`. */
+static bool is_text(int fd, uint64_t offset, const char *name)
+{
+    char text[64] = "";
+    size_t length = strlen(name) + 1;
+    return length <= sizeof text && read_at(fd, offset, text, length) && memcmp(text, name, length) == 0;
+}
+
+bool elf_defines_version(int fd, const char *name)
+{
+    ElfW(Ehdr) header;
+    struct versions versions = {0};
+    uint64_t at, strings, place;
+    if (!read_at(fd, 0, &header, sizeof header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        !is_own_class(&header))
+        return false;
+    read_dynamic(fd, &header, &versions);
+    if (versions.definitions == 0 || !find_offset(fd, &header, versions.definitions, &at) ||
+        !find_offset(fd, &header, versions.strings, &strings))
+        return false;
+    for (uint64_t i = 0; i < versions.count && i < VERSIONS_MAX; i++) {
+        ElfW(Verdef) definition;
+        ElfW(Verdaux) first;
+        if (!read_at(fd, at, &definition, sizeof definition) || __builtin_add_overflow(at, definition.vd_aux, &place) ||
+            !read_at(fd, place, &first, sizeof first) || __builtin_add_overflow(strings, first.vda_name, &place))
+            return false;
+        if (is_text(fd, place, name))
+            return true;
+        if (definition.vd_next == 0 || __builtin_add_overflow(at, definition.vd_next, &at))
+            return false;
+    }
+    return false;
 }

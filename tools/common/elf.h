@@ -1,11 +1,16 @@
 /*
- * elf.h - facts of a program's file by which the dynamic linker decides whether it preloads a library.
+ * elf.h - what a file is to the kernel and to the dynamic linker: an ELF file of which architecture, with which dynamic
+ * linker, or a script; and which versions a library defines.
+ *
+ * The file may be hostile: every read is bounded, and no field is used before it was checked against the file's own
+ * length. Nothing is mapped, so a file that shrinks meanwhile does no harm.
  */
 #ifndef SG_TOOLS_COMMON_ELF_H
 #define SG_TOOLS_COMMON_ELF_H
 
 #include <stdbool.h>
 
+/* Facts of a file by which the dynamic linker decides whether it preloads into a program. */
 struct elf_facts {
     bool is_elf;
     unsigned class, machine; /* of elf(5): ELFCLASS64, EM_AARCH64 */
@@ -13,9 +18,17 @@ struct elf_facts {
     char script_line[256];   /* what follows "#!", else "" */
 };
 
-/* Reads the facts of a file. Returns false if it cannot be read. */
+/* Reads the facts from an open regular file. A file that cannot be read has none. The loader is read only from files of this
+ * tool's own class. */
+void elf_read_open(int fd, struct elf_facts *facts);
+
+/* The same by a file's name. Returns false if the file cannot be opened. */
 bool elf_read(const char *path, struct elf_facts *facts);
+
 /* Returns whether the dynamic linker is that of musl. */
 bool elf_is_of_musl(const struct elf_facts *facts);
+
+/* Returns whether a shared library of this tool's class defines the symbol version `name` ("GLIBC_2.28"). */
+bool elf_defines_version(int fd, const char *name);
 
 #endif

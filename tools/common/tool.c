@@ -12,9 +12,12 @@
 #include <time.h>
 
 int tool_memory_status = 125;
+void (*tool_without_memory)(void);
 
 void tool_end_without_memory(void)
 {
+    if (tool_without_memory != NULL)
+        tool_without_memory();
     fprintf(stderr, "%s: out of memory\n", program_invocation_short_name);
     exit(tool_memory_status);
 }

@@ -9,6 +9,8 @@
 
 /* Exit status of a tool that is out of memory. The default, 125, serves sparkguard and sparkguard-sweep. */
 extern int tool_memory_status;
+/* What a tool does instead of that, if it must not end; NULL: nothing. Does not return. */
+extern void (*tool_without_memory)(void);
 /* Prints "out of memory" on stderr and exits with tool_memory_status. */
 void tool_end_without_memory(void) __attribute__((noreturn));
 /* Returns zeroed memory, never NULL: the tool exits if out of memory. The caller frees. */

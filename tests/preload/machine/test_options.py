@@ -195,6 +195,11 @@ def test_unknown_variable_is_said_with_the_nearest_name(guard, name, nearest):
     assert line == f"sparkguard: unknown variable {name}; did you mean {nearest}?"
 
 
+@pytest.mark.parametrize("name", ["SPARKGUARD_REQUIRED", "SPARKGUARD_NEXT_RUNTIME", "SPARKGUARD_RUNTIME_CONF"])
+def test_variables_of_the_container_runtime_are_known(guard, name):
+    assert run_each(guard, "", env={name: "1"}).stderr == ""
+
+
 def test_other_programs_variables_are_no_concern(guard):
     done = run_each(guard, "", env={"SPARKGUARDIAN": "x", "SPARK_HOME": "y", "XSPARKGUARD_LIMIT": "z"})
     assert done.stderr == ""

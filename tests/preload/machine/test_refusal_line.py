@@ -116,7 +116,7 @@ def test_a_holder_of_another_container_is_named_by_its_job(guard, tmp_path, job,
     try:
         assert holder.stdout.readline() == "ready\n"
         line = ask(guard, GIB, env=env).stderr.strip()
-        assert re.search(rf"; largest: job {re.escape(shown)}, 3\.0 GiB; [\d.]+ MiB more would", line), line
+        assert re.search(rf"; largest other: job {re.escape(shown)}, 3\.0 GiB; [\d.]+ MiB more would", line), line
     finally:
         holder.communicate("", timeout=60)
 

@@ -1,0 +1,175 @@
+/*
+ * arguments.c - the command line of an OCI runtime, as runc, crun and nvidia-container-runtime read it: global options, a
+ * command, its options, the container's id. An option may have one dash or two, and its value behind "=" or in the next word.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "runtime/runtime.h"
+
+/* Options that take a value. All others are taken for flags. */
+static const char *const global_values[] = {"root", "log",      "log-format",     "log-level",
+                                            "criu", "rootless", "cgroup-manager", NULL};
+static const char *const create_values[] = {"bundle",
+                                            "b",
+                                            "config",
+                                            "f",
+                                            "pid-file",
+                                            "preserve-fds",
+                                            "console-socket",
+                                            "image-path",
+                                            "work-path",
+                                            "parent-path",
+                                            "page-server",
+                                            "manage-cgroups-mode",
+                                            "empty-ns",
+                                            "lsm-profile",
+                                            "lsm-mount-context",
+                                            "status-fd",
+                                            NULL};
+static const char *const exec_values[] = {"process",
+                                          "p",
+                                          "pid-file",
+                                          "console-socket",
+                                          "cwd",
+                                          "env",
+                                          "e",
+                                          "user",
+                                          "u",
+                                          "cgroup",
+                                          "preserve-fds",
+                                          "apparmor",
+                                          "cap",
+                                          "c",
+                                          "process-label",
+                                          "additional-gids",
+                                          "g",
+                                          NULL};
+static const char *const no_values[] = {NULL};
+
+struct words {
+    int count, at;
+    char *const *word;
+};
+
+struct option {
+    char name[32];
+    const char *value; /* NULL: a flag */
+};
+
+static bool is_listed(const char *const *names, const char *name)
+{
+    while (*names != NULL && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* A short option with its value in the same word: "-b/path", "-p=file". */
+static bool take_joined(struct option *option, const char *word, const char *const *values)
+{
+    const char letter[] = {word[1], '\0'};
+    if (word[1] == '-' || word[1] == '\0' || !is_listed(values, letter) || is_listed(values, word + 1))
+        return false;
+    snprintf(option->name, sizeof option->name, "%s", letter);
+    option->value = word + 2 + (word[2] == '=');
+    return true;
+}
+
+/* Takes the next option. Returns false at the first other word, and behind "--". */
+static bool take_option(struct words *words, const char *const *values, struct option *option)
+{
+    const char *word = words->at < words->count ? words->word[words->at] : "";
+    *option = (struct option){0};
+    if (word[0] != '-' || word[1] == '\0')
+        return false;
+    words->at++;
+    if (strcmp(word, "--") == 0)
+        return false;
+    const char *name = word + 1 + (word[1] == '-'), *equals = strchr(name, '=');
+    size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    snprintf(option->name, sizeof option->name, "%.*s", (int)length, name);
+    if (is_listed(values, option->name)) {
+        option->value = equals != NULL ? equals + 1 : words->at < words->count ? words->word[words->at++] : "";
+        return true;
+    }
+    (void)take_joined(option, word, values);
+    return true;
+}
+
+static enum runtime_command command_of(const char *word)
+{
+    static const struct {
+        const char *name;
+        enum runtime_command command;
+    } known[] = {{"create", RUNTIME_CREATE},
+                 {"run", RUNTIME_CREATE},
+                 {"restore", RUNTIME_CREATE},
+                 {"exec", RUNTIME_EXEC},
+                 {"delete", RUNTIME_DELETE}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(word, known[i].name) == 0)
+            return known[i].command;
+    return RUNTIME_OTHER;
+}
+
+static void take_global(struct runtime_arguments *arguments, const struct option *option)
+{
+    if (option->value == NULL || option->value[0] == '\0')
+        return;
+    if (strcmp(option->name, "root") == 0)
+        arguments->root = option->value;
+    else if (strcmp(option->name, "log") == 0)
+        arguments->log = option->value;
+    else if (strcmp(option->name, "log-format") == 0)
+        arguments->is_log_json = strcmp(option->value, "json") == 0;
+}
+
+static void take_variable(struct runtime_arguments *arguments, const char *entry)
+{
+    if (arguments->variables == NULL) {
+        arguments->variables = json_object();
+        json_object_set_new(arguments->variables, "env", json_array());
+    }
+    json_array_append_new(json_object_get(arguments->variables, "env"), json_of_text(entry));
+}
+
+static void take_own(struct runtime_arguments *arguments, const struct option *option)
+{
+    if (option->value == NULL || option->value[0] == '\0')
+        return;
+    if (strcmp(option->name, "bundle") == 0 || strcmp(option->name, "b") == 0)
+        arguments->bundle = option->value;
+    else if (strcmp(option->name, "config") == 0 || strcmp(option->name, "f") == 0)
+        arguments->config = option->value;
+    else if (strcmp(option->name, "process") == 0 || strcmp(option->name, "p") == 0)
+        arguments->process_file = option->value;
+    else if (strcmp(option->name, "env") == 0 || strcmp(option->name, "e") == 0)
+        take_variable(arguments, option->value);
+}
+
+void runtime_arguments_read(struct runtime_arguments *arguments, int count, char *const *words_given)
+{
+    struct words words = {.count = count, .at = 1, .word = words_given};
+    struct option option;
+    *arguments =
+        (struct runtime_arguments){.count = count, .words = words_given, .bundle = ".", .config = "config.json"};
+    while (take_option(&words, global_values, &option))
+        take_global(arguments, &option);
+    if (words.at >= count)
+        return;
+    arguments->command = command_of(words_given[words.at++]);
+    const char *const *values = arguments->command == RUNTIME_CREATE ? create_values
+                                : arguments->command == RUNTIME_EXEC ? exec_values
+                                                                     : no_values;
+    while (take_option(&words, values, &option))
+        take_own(arguments, &option);
+    arguments->id_at = words.at;
+    arguments->id = words.at < count ? words_given[words.at++] : NULL;
+    /* crun finds its options behind the id as well, except those of the program that exec names. */
+    while (arguments->command == RUNTIME_CREATE && words.at < count)
+        if (take_option(&words, values, &option))
+            take_own(arguments, &option);
+        else
+            words.at++;
+}

@@ -1,0 +1,396 @@
+/*
+ * container.c - see runtime.h. A configuration is changed only when everything else is known to be in place: a container either
+ * gets all of the guard or starts as it would without it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/text.h"
+#include "common/tool.h"
+#include "runtime/runtime.h"
+#include "sparkguard_options.h"
+
+/* Variables of a guarded container that a process of exec gets as well. */
+static const char *const inherited[] = {"SPARKGUARD_DIR", "SPARKGUARD_HISTORY", "SPARKGUARD_JOB", "SPARKGUARD_LIMIT"};
+
+#define LIMIT_LEAST_BYTES (UINT64_C(1) << 20) /* "64" was meant as 64G: no program runs in less than a mebibyte */
+
+struct container {
+    const struct runtime_settings *settings;
+    const struct runtime_arguments *arguments;
+    struct runtime_document document;
+    json_t *process;
+    char *name;
+    struct runtime_sharing sharing;
+};
+
+static char *sentence(const char *text)
+{
+    return text_copy(text, SIZE_MAX);
+}
+
+static bool is_one_of(const char *value, const char *words)
+{
+    return value != NULL && sg_parse_choice(value, words) >= 0;
+}
+
+/* Returns why the library cannot be loaded by every process of a container; NULL if it can. The caller frees. */
+static char *library_obstacle(const char *library)
+{
+    struct stat status;
+    struct statvfs system;
+    if (stat(library, &status) != 0 || access(library, R_OK) != 0)
+        return text_format("%s: %s", library, strerror(errno));
+    if (!S_ISREG(status.st_mode) || (status.st_mode & S_IROTH) == 0)
+        return text_format("%s cannot be read by all users", library);
+    if (statvfs(library, &system) == 0 && (system.f_flag & ST_NOEXEC) != 0)
+        return text_format("%s is on a file system that is mounted noexec", library);
+    return NULL;
+}
+
+/* Returns whether a size can be a limit; a number without a unit that is too small for any program cannot. */
+static bool is_limit(const char *text)
+{
+    struct sg_size size;
+    return sg_parse_size(text, &size) == 0 && (size.percent_milli != 0 || size.bytes >= LIMIT_LEAST_BYTES);
+}
+
+static void log_text(const struct container *container, const char *text)
+{
+    runtime_log_add(container->settings, container->arguments, text);
+}
+
+/* The annotation is stronger than the image's SPARKGUARD_LIMIT, and that is stronger than the vendor's variable. */
+static void set_limit(struct container *container)
+{
+    const char *annotation = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_LIMIT);
+    const char *vendor = runtime_edit_variable(container->process, "NVIDIA_GPU_MEMORY_LIMIT");
+    const char *own = runtime_edit_variable(container->process, "SPARKGUARD_LIMIT");
+    const char *value = annotation != NULL ? annotation : own == NULL || own[0] == '\0' ? vendor : NULL;
+    if (value == NULL || value[0] == '\0')
+        return;
+    if (is_limit(value)) {
+        runtime_edit_set_variable(container->process, "SPARKGUARD_LIMIT", value);
+        return;
+    }
+    char *line = text_format("%s=%s is not a size such as 40G: no limit is set",
+                             annotation != NULL ? RUNTIME_ANNOTATION_LIMIT : "NVIDIA_GPU_MEMORY_LIMIT", value);
+    log_text(container, line);
+    free(line);
+}
+
+static void set_default(json_t *process, const char *name, const char *value)
+{
+    const char *own = runtime_edit_variable(process, name);
+    if (own == NULL || own[0] == '\0')
+        runtime_edit_set_variable(process, name, value);
+}
+
+static bool is_object(const json_t *value)
+{
+    return value == NULL || json_is_null(value) || json_is_object(value);
+}
+
+static bool is_array(const json_t *value)
+{
+    return value == NULL || json_is_null(value) || json_is_array(value);
+}
+
+/* Returns whether a process is of the kind that OCI prescribes, where it would be changed. Of another kind it is the next
+ * runtime's to reject, and nothing here may mend it. */
+static bool is_process(const json_t *process)
+{
+    const json_t *user = json_object_get(process, "user");
+    return is_object(process) && is_array(json_object_get(process, "env")) && is_object(user) &&
+           is_array(json_object_get(user, "additionalGids"));
+}
+
+static bool is_configuration(const json_t *config)
+{
+    return is_process(json_object_get(config, "process")) && is_array(json_object_get(config, "mounts")) &&
+           is_object(json_object_get(config, "annotations"));
+}
+
+/* Returns why the container's owner wants no guard; NULL if that is not so. */
+static const char *opts_out(const struct container *container)
+{
+    const char *annotation = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_OFF);
+    const char *disable = runtime_edit_variable(container->process, "SPARKGUARD_DISABLE");
+    return is_one_of(annotation, "off|no|false|0") ? "it opts out (annotation sparkguard)"
+           : is_one_of(disable, "1")               ? "it opts out (SPARKGUARD_DISABLE)"
+                                                   : NULL;
+}
+
+/* A pod's sandbox holds namespaces and no work. */
+static bool is_sandbox(const json_t *config)
+{
+    const char *containerd = runtime_edit_annotation(config, "io.kubernetes.cri.container-type");
+    const char *crio = runtime_edit_annotation(config, "io.kubernetes.cri-o.ContainerType");
+    return is_one_of(containerd, "sandbox") || is_one_of(crio, "sandbox");
+}
+
+/* Looks at what the container will start, and where. Returns why it cannot be guarded; NULL if it can. The caller frees. */
+static char *obstacle(struct container *container)
+{
+    struct runtime_image image;
+    struct stat shared;
+    const struct runtime_settings *settings = container->settings;
+    char *why = library_obstacle(settings->library);
+    if (why != NULL)
+        return why;
+    if (!runtime_image_open(&image, container->document.root, container->arguments->bundle))
+        return sentence("its root file system cannot be opened");
+    why = runtime_program_obstacle(&image, container->process, settings->library);
+    const char *unshared = why == NULL ? runtime_shared_prepare(settings, &shared) : NULL;
+    if (why == NULL && unshared == NULL)
+        container->sharing =
+            runtime_shared_judge(settings, &shared, &container->document, json_object_get(container->process, "user"));
+    if (why == NULL && !runtime_edit_has_own_guard(container->process))
+        why = runtime_edit_mount_obstacle(&image, &container->document, container->sharing.is_usable);
+    if (why == NULL && !container->sharing.is_usable) {
+        char *line = text_format("guarded, but it shares with nobody: %s: %s", settings->shared,
+                                 unshared != NULL ? unshared : "its user cannot use it");
+        log_text(container, line);
+        free(line);
+    }
+    runtime_image_close(&image);
+    return why;
+}
+
+/* Adds the guard to the configuration. */
+static void guard(struct container *container)
+{
+    const struct runtime_settings *settings = container->settings;
+    json_t *config = container->document.root, *process = container->process;
+    set_limit(container);
+    set_default(process, "SPARKGUARD_JOB", container->name);
+    if (runtime_edit_has_own_guard(process))
+        return; /* set up by hand: its library, its directory */
+    bool has_directory = runtime_edit_variable(process, "SPARKGUARD_DIR") != NULL;
+    set_default(process, "SPARKGUARD_HISTORY", "off"); /* the host's report reads the shared directory, not the image */
+    if (container->sharing.is_usable)
+        set_default(process, "SPARKGUARD_DIR", RUNTIME_SHARED_INSIDE);
+    if (container->sharing.needs_group && !has_directory)
+        runtime_edit_add_group(process, &container->document, container->sharing.group);
+    int records = container->sharing.is_usable ? runtime_record_open_folder(settings->shared) : -1;
+    runtime_edit_add_mounts(config, settings->library, container->sharing.is_usable ? settings->shared : NULL,
+                            records >= 0);
+    if (records >= 0)
+        close(records);
+    runtime_edit_preload(process, settings->is_preload_last);
+}
+
+/* Returns the folder that the next runtime keeps for a container; NULL if unknown. The caller frees. */
+static char *state_folder(const struct container *container)
+{
+    const char *slash = strrchr(container->settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR");
+    const char *name = slash != NULL ? slash + 1 : container->settings->next;
+    bool is_crun = strcmp(name, "crun") == 0;
+    const char *above = container->settings->is_rootless ? own : "/run";
+    if (container->arguments->root != NULL)
+        return text_format("%s/%s", container->arguments->root, container->arguments->id);
+    if (above == NULL || (!is_crun && strcmp(name, "runc") != 0 && strncmp(name, "nvidia-container-runtime", 24) != 0))
+        return NULL;
+    return text_format("%s/%s/%s", above, is_crun ? "crun" : "runc", container->arguments->id);
+}
+
+static void record(struct container *container, const char *reason)
+{
+    struct runtime_record one = {.id = container->arguments->id,
+                                 .name = container->name,
+                                 .bundle = container->arguments->bundle,
+                                 .reason = reason};
+    char *state = state_folder(container);
+    struct stat status;
+    one.state = state;
+    one.cgroup = runtime_record_cgroup(container->document.root, container->settings->is_rootless);
+    const char *why = runtime_shared_prepare(container->settings, &status);
+    if (why == NULL)
+        why = runtime_record_write(container->settings->shared, &one);
+    if (why != NULL) {
+        char *line =
+            text_format("the host's report will not name it: %s/containers: %s", container->settings->shared, why);
+        log_text(container, line);
+        free(line);
+    }
+    free(one.cgroup);
+    free(state);
+}
+
+/* Decides about a configuration that was read, and changes it. Returns why the container is unguarded. The caller frees. */
+static char *decide(struct container *container, bool *is_required)
+{
+    json_t *config = container->document.root;
+    const char *out;
+    *is_required = *is_required || is_one_of(runtime_edit_variable(container->process, SG_VARIABLE_REQUIRED), "1") ||
+                   is_one_of(runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED), "1|yes|true");
+    if (is_sandbox(config)) {
+        *is_required = false;
+        return sentence("it is a pod's sandbox");
+    }
+    if (!json_is_object(container->process))
+        return sentence("it names no program");
+    if (runtime_edit_annotation(config, "run.oci.handler") != NULL) /* of crun: a virtual machine, or WebAssembly */
+        return sentence("another kernel or interpreter runs its program (annotation run.oci.handler)");
+    if ((out = opts_out(container)) != NULL)
+        return sentence(out);
+    char *why = obstacle(container);
+    if (why == NULL)
+        guard(container);
+    return why;
+}
+
+/* Writes the configuration with the note of what was done. Returns why it could not be written. The caller frees. */
+static char *write_back(struct container *container, const char *reason)
+{
+    char *note = reason != NULL ? text_format("no: %s", reason) : text_copy("yes", 4);
+    runtime_edit_annotate(container->document.root, RUNTIME_ANNOTATION_GUARDED, note);
+    const char *why = runtime_document_write(&container->document);
+    free(note);
+    return why != NULL ? text_format("%s cannot be changed: %s", container->document.path, why) : NULL;
+}
+
+char *runtime_container_create(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
+                               bool *is_required)
+{
+    struct container container = {.settings = settings, .arguments = arguments};
+    char *path = text_format("%s/%s", arguments->config[0] == '/' ? "" : arguments->bundle, arguments->config);
+    const char *why = runtime_document_read(&container.document, path);
+    char *reason = why != NULL ? text_format("%s: %s", path, why) : NULL;
+    *is_required = settings->is_required;
+    if (arguments->id == NULL && reason == NULL)
+        reason = sentence("it has no id");
+    if (reason == NULL && !is_configuration(container.document.root))
+        reason = text_format("%s: it is no configuration of OCI", path);
+    if (reason == NULL) {
+        container.process = json_object_get(container.document.root, "process");
+        container.name = runtime_name_find(container.document.root, arguments->bundle, arguments->id);
+        reason = decide(&container, is_required);
+        char *unwritten = reason == NULL || !*is_required ? write_back(&container, reason) : NULL;
+        if (reason == NULL)
+            reason = unwritten;
+        else
+            free(unwritten);
+        if (reason == NULL || !*is_required)
+            record(&container, reason);
+    }
+    runtime_document_free(&container.document);
+    free(container.name);
+    free(path);
+    return reason;
+}
+
+/* ---- exec ------------------------------------------------------------------------------------------------------------- */
+
+/* Copies the guard of a container to a process that joins it. */
+static void guard_process(const struct runtime_settings *settings, const struct runtime_document *config,
+                          struct runtime_document *document)
+{
+    struct stat shared;
+    struct runtime_sharing sharing = {0};
+    json_t *process = document->root;
+    const json_t *first = json_object_get(config->root, "process");
+    if (runtime_shared_prepare(settings, &shared) == NULL) {
+        /* Both documents have marks of their own: the user's numbers are read by the process's. */
+        struct runtime_document both = *config;
+        json_t *user = json_deep_copy(json_object_get(process, "user"));
+        uint32_t number;
+        if (runtime_document_number(document, json_object_get(user, "uid"), &number))
+            json_object_set_new(user, "uid", json_integer(number));
+        if (runtime_document_number(document, json_object_get(user, "gid"), &number))
+            json_object_set_new(user, "gid", json_integer(number));
+        json_object_del(user, "additionalGids"); /* runtime_edit_add_group() adds no group twice */
+        sharing = runtime_shared_judge(settings, &shared, &both, user);
+        json_decref(user);
+    }
+    bool has_directory = runtime_edit_variable(process, "SPARKGUARD_DIR") != NULL;
+    for (size_t i = 0; i < sizeof inherited / sizeof inherited[0]; i++) {
+        const char *value = runtime_edit_variable(first, inherited[i]);
+        bool is_shared = value != NULL && strcmp(value, RUNTIME_SHARED_INSIDE) == 0;
+        if (value != NULL && (!is_shared || sharing.is_usable))
+            set_default(process, inherited[i], value);
+    }
+    if (sharing.needs_group && !has_directory)
+        runtime_edit_add_group(process, document, sharing.group);
+    runtime_edit_preload(process, settings->is_preload_last);
+}
+
+/* Adds --env options before the container's id. crun gives a program that is started with any no other variables. */
+static void guard_words(const struct runtime_settings *settings, const struct runtime_document *config,
+                        const struct runtime_arguments *arguments, char ***words)
+{
+    json_t *process = json_deep_copy(arguments->variables), *variables = json_object_get(process, "env"), *entry;
+    const json_t *first = json_object_get(config->root, "process");
+    const char *slash = strrchr(settings->next, '/'), *preload = runtime_edit_variable(first, "LD_PRELOAD");
+    size_t known = json_array_size(variables), i;
+    bool is_crun = strcmp(slash != NULL ? slash + 1 : settings->next, "crun") == 0;
+    for (i = 0; i < sizeof inherited / sizeof inherited[0]; i++) {
+        const char *value = runtime_edit_variable(first, inherited[i]);
+        if (value != NULL && runtime_edit_variable(process, inherited[i]) == NULL)
+            runtime_edit_set_variable(process, inherited[i], value);
+    }
+    const char *given = runtime_edit_variable(process, "LD_PRELOAD");
+    char *list = text_copy(given != NULL ? given : is_crun || preload == NULL ? "" : preload, SIZE_MAX);
+    json_array_append_new(variables, json_string("LD_PRELOAD="));
+    runtime_edit_set_variable(process, "LD_PRELOAD", list);
+    runtime_edit_preload(process, settings->is_preload_last);
+    size_t added = json_array_size(variables) - known, at = (size_t)arguments->id_at;
+    char **longer = tool_allocate((size_t)arguments->count + 2 * added + 1, sizeof longer[0]);
+    memcpy(longer, arguments->words, at * sizeof longer[0]);
+    for (i = 0; (entry = json_array_get(variables, i)) != NULL; i++) {
+        if (i < known)
+            continue;
+        longer[at++] = text_copy("--env", 8);
+        longer[at++] = text_copy(json_string_value(entry), SIZE_MAX);
+    }
+    memcpy(longer + at, arguments->words + arguments->id_at,
+           (size_t)(arguments->count - arguments->id_at) * sizeof longer[0]);
+    *words = longer;
+    free(list);
+    json_decref(process);
+}
+
+char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
+                             char ***words)
+{
+    struct runtime_document config = {0}, process = {0};
+    const char *file = arguments->process_file, *why = NULL;
+    bool is_inherited =
+        file == NULL && arguments->variables == NULL; /* what the configuration has, by the next runtime */
+    char *bundle =
+        arguments->id != NULL && !is_inherited ? runtime_record_bundle(settings->shared, arguments->id) : NULL;
+    if (bundle == NULL)
+        return NULL;
+    char *path = text_format("%s/config.json", bundle), *line = NULL;
+    why = runtime_document_read(&config, path);
+    bool is_guarded = why == NULL &&
+                      is_one_of(runtime_edit_annotation(config.root, RUNTIME_ANNOTATION_GUARDED), "yes") &&
+                      !runtime_edit_has_own_guard(json_object_get(config.root, "process"));
+    if (is_guarded && file != NULL)
+        why = runtime_document_read(&process, file);
+    if (is_guarded && file != NULL && why == NULL && !is_process(process.root))
+        why = "it is no process of OCI";
+    const json_t *given = file != NULL ? process.root : arguments->variables;
+    if (is_guarded && why == NULL && !is_one_of(runtime_edit_variable(given, "SPARKGUARD_DISABLE"), "1") &&
+        !runtime_edit_has_own_guard(given)) {
+        if (file == NULL) {
+            guard_words(settings, &config, arguments, words);
+        } else {
+            guard_process(settings, &config, &process);
+            why = runtime_document_write(&process);
+        }
+    }
+    if (why != NULL)
+        line = text_format("exec runs unguarded: %s: %s", is_guarded ? file : path, why);
+    runtime_document_free(&config);
+    runtime_document_free(&process);
+    free(path);
+    free(bundle);
+    return line;
+}

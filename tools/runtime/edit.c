@@ -1,0 +1,243 @@
+/*
+ * edit.c - see runtime.h. What the user or the image has set stays: values are set where there is none, mounts are added where
+ * nothing is mounted.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/json.h"
+#include "common/text.h"
+#include "runtime/runtime.h"
+
+static const char library_name[] = "libsparkguard.so";
+
+/* ---- environment ------------------------------------------------------------------------------------------------------ */
+
+/* Returns the place of a variable's last entry, by which runc and crun set it; the array's size if it has none. */
+static size_t find_variable(const json_t *variables, const char *name)
+{
+    size_t length = strlen(name), count = json_array_size(variables);
+    for (size_t i = count; i > 0; i--) {
+        const char *entry = json_string_value(json_array_get(variables, i - 1));
+        if (entry != NULL && strncmp(entry, name, length) == 0 && entry[length] == '=')
+            return i - 1;
+    }
+    return count;
+}
+
+const char *runtime_edit_variable(const json_t *process, const char *name)
+{
+    const json_t *variables = json_object_get(process, "env");
+    const char *entry = json_string_value(json_array_get(variables, find_variable(variables, name)));
+    return entry != NULL ? entry + strlen(name) + 1 : NULL;
+}
+
+void runtime_edit_set_variable(json_t *process, const char *name, const char *value)
+{
+    json_t *variables = json_object_get(process, "env");
+    char *entry = text_format("%s=%s", name, value);
+    if (!json_is_array(variables)) {
+        variables = json_array();
+        json_object_set_new(process, "env", variables);
+    }
+    size_t at = find_variable(variables, name);
+    if (at < json_array_size(variables))
+        json_array_set_new(variables, at, json_string(entry));
+    else
+        json_array_append_new(variables, json_string(entry));
+    free(entry);
+}
+
+/* Returns the first entry of LD_PRELOAD that names a libsparkguard.so; "" if none does. The caller frees. */
+static char *own_entry(const json_t *process)
+{
+    const char *list = runtime_edit_variable(process, "LD_PRELOAD");
+    char *all = text_copy(list != NULL ? list : "", SIZE_MAX), *rest = all, *found = NULL;
+    for (char *entry; found == NULL && (entry = strsep(&rest, ": ")) != NULL;) {
+        const char *slash = strrchr(entry, '/');
+        if (strcmp(slash != NULL ? slash + 1 : entry, library_name) == 0)
+            found = text_copy(entry, SIZE_MAX);
+    }
+    free(all);
+    return found != NULL ? found : text_copy("", 1);
+}
+
+bool runtime_edit_has_own_guard(const json_t *process)
+{
+    char *entry = own_entry(process);
+    bool is_other = entry[0] != '\0' && strcmp(entry, RUNTIME_LIBRARY_INSIDE) != 0;
+    free(entry);
+    return is_other;
+}
+
+void runtime_edit_preload(json_t *process, bool is_last)
+{
+    char *entry = own_entry(process);
+    const char *list = runtime_edit_variable(process, "LD_PRELOAD");
+    if (entry[0] == '\0') {
+        bool has_others = list != NULL && list[strspn(list, ": ")] != '\0';
+        char *all = !has_others ? text_copy(RUNTIME_LIBRARY_INSIDE, SIZE_MAX)
+                    : is_last   ? text_format("%s:%s", list, RUNTIME_LIBRARY_INSIDE)
+                                : text_format("%s:%s", RUNTIME_LIBRARY_INSIDE, list);
+        runtime_edit_set_variable(process, "LD_PRELOAD", all);
+        free(all);
+    }
+    free(entry);
+}
+
+void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group)
+{
+    json_t *user = json_object_get(process, "user"), *one;
+    size_t i;
+    uint32_t number;
+    if (!json_is_object(user)) {
+        user = json_object();
+        json_object_set_new(process, "user", user);
+    }
+    json_t *groups = json_object_get(user, "additionalGids");
+    if (!json_is_array(groups)) {
+        groups = json_array();
+        json_object_set_new(user, "additionalGids", groups);
+    }
+    for (i = 0; (one = json_array_get(groups, i)) != NULL; i++)
+        if (runtime_document_number(document, one, &number) && number == group)
+            return;
+    json_array_append_new(groups, json_integer(group));
+}
+
+/* ---- mounts ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_mounted(const json_t *config, const char *destination)
+{
+    size_t i;
+    json_t *mount;
+    for (i = 0; (mount = json_array_get(json_object_get(config, "mounts"), i)) != NULL; i++) {
+        const char *at = json_string_value(json_object_get(mount, "destination"));
+        if (at != NULL && strcmp(at, destination) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void add_mount(json_t *config, const char *type, const char *source, const char *destination,
+                      const char *options)
+{
+    json_t *mounts = json_object_get(config, "mounts"), *list = json_array();
+    if (!json_is_array(mounts)) {
+        mounts = json_array();
+        json_object_set_new(config, "mounts", mounts);
+    }
+    if (!is_mounted(config, destination)) {
+        char *all = text_copy(options, SIZE_MAX), *rest = all;
+        for (char *option; (option = strsep(&rest, ",")) != NULL;)
+            json_array_append_new(list, json_string(option));
+        json_array_append_new(mounts, json_pack("{ssssssso}", "destination", destination, "type", type, "source",
+                                                source, "options", json_incref(list)));
+        free(all);
+    }
+    json_decref(list);
+}
+
+void runtime_edit_add_mounts(json_t *config, const char *library, const char *shared, bool has_records)
+{
+    add_mount(config, "bind", library, RUNTIME_LIBRARY_INSIDE, "bind,ro,nosuid,nodev");
+    if (shared == NULL)
+        return;
+    add_mount(config, "bind", shared, RUNTIME_SHARED_INSIDE, "bind,rw,nosuid,nodev,noexec");
+    if (!has_records)
+        return;
+    /* Records of other containers are the host's: a container neither reads nor forges them. */
+    add_mount(config, "tmpfs", "tmpfs", RUNTIME_SHARED_INSIDE "/containers",
+              "ro,nosuid,nodev,noexec,mode=0555,size=4k");
+}
+
+/* Returns whether an id of the runtime's is an id in a container's user namespace. Without a namespace all are. */
+static bool is_mapped(const struct runtime_document *config, const char *list, uint32_t id)
+{
+    size_t i;
+    json_t *one;
+    const json_t *mappings = json_object_get(json_object_get(config->root, "linux"), list);
+    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
+        uint32_t host, size;
+        if (runtime_document_number(config, json_object_get(one, "hostID"), &host) &&
+            runtime_document_number(config, json_object_get(one, "size"), &size) && id >= host && id - host < size)
+            return true;
+    }
+    return json_array_size(mappings) == 0;
+}
+
+/* Returns whether the next runtime can make a file or folder below the folder `fd`. */
+static bool is_writable(const struct runtime_document *config, int fd)
+{
+    struct stat status;
+    struct statvfs system;
+    if (fstat(fd, &status) != 0 || !S_ISDIR(status.st_mode) || fstatvfs(fd, &system) != 0 ||
+        (system.f_flag & ST_RDONLY) != 0)
+        return false;
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return is_mapped(config, "uidMappings", status.st_uid) && is_mapped(config, "gidMappings", status.st_gid) &&
+           eaccess(link, W_OK | X_OK) == 0;
+}
+
+/* Returns whether something can be mounted at a path: it is there and of the right kind, or can be made. */
+static bool has_place(const struct runtime_image *image, const struct runtime_document *config, const char *path,
+                      bool is_folder)
+{
+    char real[PATH_MAX], at[PATH_MAX];
+    struct stat status;
+    bool is_good = false, is_whole = true;
+    snprintf(at, sizeof at, "%s", path);
+    for (;;) {
+        const struct runtime_mount *mount = runtime_image_mount_of(image, at);
+        if (mount != NULL && mount->is_tmpfs)
+            return !mount->is_read_only;
+        int fd = runtime_image_walk(image, at[0] != '\0' ? at : "/", real);
+        if (fd >= 0) {
+            if (is_whole)
+                is_good = fstat(fd, &status) == 0 && (is_folder ? S_ISDIR(status.st_mode) : S_ISREG(status.st_mode));
+            else /* in a mount of the user's nothing is made: it may be a folder of the host */
+                is_good = runtime_image_mount_of(image, real) == NULL && is_writable(config, fd);
+            close(fd);
+            return is_good;
+        }
+        if (errno != ENOENT || at[0] == '\0')
+            return false;
+        is_whole = false;
+        *strrchr(at, '/') = '\0';
+    }
+}
+
+char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
+                                  bool is_shared)
+{
+    bool has_both =
+        (is_mounted(config->root, RUNTIME_LIBRARY_INSIDE) || has_place(image, config, RUNTIME_LIBRARY_INSIDE, false)) &&
+        (!is_shared || is_mounted(config->root, RUNTIME_SHARED_INSIDE) ||
+         has_place(image, config, RUNTIME_SHARED_INSIDE, true));
+    return has_both ? NULL
+                    : text_copy("its root file system or its mounts leave no place for " RUNTIME_FOLDER_INSIDE, 128);
+}
+
+/* ---- annotations ------------------------------------------------------------------------------------------------------ */
+
+const char *runtime_edit_annotation(const json_t *config, const char *name)
+{
+    return json_string_value(json_object_get(json_object_get(config, "annotations"), name));
+}
+
+void runtime_edit_annotate(json_t *config, const char *name, const char *value)
+{
+    json_t *annotations = json_object_get(config, "annotations");
+    if (!json_is_object(annotations)) {
+        annotations = json_object();
+        json_object_set_new(config, "annotations", annotations);
+    }
+    json_object_set_new(annotations, name, json_of_text(value)); /* a path in it may have any bytes */
+}

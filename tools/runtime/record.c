@@ -1,0 +1,198 @@
+/*
+ * record.c - see runtime.h. The shared directory is open to its group, so the folder of records is trusted only if it belongs to
+ * this user alone, and no link is followed in it.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/json.h"
+#include "common/text.h"
+#include "common/tool.h"
+#include "runtime/runtime.h"
+
+#define FOLDER "containers"
+#define SUFFIX ".json"
+
+/* A record younger than this is not removed: its container may be about to be made. A runtime takes less than a second. */
+enum { YOUNG_SECONDS = 60, RECORD_MAX = 65536, SCANNED_MAX = 4096 };
+
+int runtime_record_open_folder(const char *shared)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    struct stat status;
+    int above = open(shared, flags);
+    if (above < 0)
+        return -1;
+    int folder = openat(above, FOLDER, flags);
+    if (folder < 0 && errno == ENOENT && mkdirat(above, FOLDER, 0755) == 0) {
+        folder = openat(above, FOLDER, flags);
+        if (folder >= 0)
+            (void)fchmod(folder, 0755);
+    }
+    close(above);
+    if (folder >= 0 && (fstat(folder, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 022) != 0)) {
+        close(folder);
+        folder = -1;
+        errno = EPERM;
+    }
+    return folder;
+}
+
+/* Returns the name of a container's record; NULL if the id cannot be one. The caller frees. */
+static char *name_of(const char *id)
+{
+    bool is_name = id != NULL && id[0] != '\0' && id[0] != '.' && strchr(id, '/') == NULL && strlen(id) < 240;
+    return is_name ? text_format("%s" SUFFIX, id) : NULL;
+}
+
+static json_t *read_record(int folder, const char *name)
+{
+    struct stat status;
+    json_t *record = NULL;
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+        status.st_size <= RECORD_MAX)
+        record = json_loadfd(fd, 0, NULL);
+    close(fd);
+    return record;
+}
+
+/* Removes records whose containers the runtime has forgotten: `run` ends without a delete. */
+static void sweep(int folder)
+{
+    int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), seen = 0;
+    DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
+    if (list == NULL && copy >= 0)
+        close(copy);
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL && seen < SCANNED_MAX; seen++) {
+        struct stat status, state;
+        const char *end = strrchr(entry->d_name, '.');
+        if (end == NULL || strcmp(end, SUFFIX) != 0 || entry->d_name[0] == '.' ||
+            fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+            status.st_mtime + YOUNG_SECONDS > time(NULL))
+            continue;
+        json_t *record = read_record(folder, entry->d_name);
+        const char *place = json_string_value(json_object_get(record, "state"));
+        if (place != NULL && stat(place, &state) != 0 && errno == ENOENT)
+            (void)unlinkat(folder, entry->d_name, 0);
+        json_decref(record);
+    }
+    if (list != NULL)
+        closedir(list);
+}
+
+static json_t *make_record(const struct runtime_record *record)
+{
+    json_t *root = json_object();
+    char *bundle = realpath(record->bundle, NULL);
+    json_object_set_new(root, "id", json_of_text(record->id));
+    json_object_set_new(root, "name", json_of_text(record->name));
+    json_object_set_new(root, "cgroup", json_of_text(record->cgroup));
+    json_object_set_new(root, "guarded", json_boolean(record->reason == NULL));
+    json_object_set_new(root, "reason", json_of_text(record->reason));
+    json_object_set_new(root, "time", json_of_time(tool_now_ns()));
+    json_object_set_new(root, "bundle", json_of_text(bundle != NULL ? bundle : record->bundle));
+    json_object_set_new(root, "state", json_of_text(record->state));
+    free(bundle);
+    return root;
+}
+
+const char *runtime_record_write(const char *shared, const struct runtime_record *record)
+{
+    const char *why = NULL;
+    char *name = name_of(record->id);
+    int folder = name != NULL ? runtime_record_open_folder(shared) : -1;
+    if (folder < 0) {
+        why = name == NULL ? "its id is no file's name" : strerror(errno);
+        free(name);
+        return why;
+    }
+    sweep(folder);
+    char *young = text_format(".%s.%d", name, (int)getpid());
+    json_t *root = make_record(record);
+    int fd = openat(folder, young, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    bool is_good = fd >= 0 && fchmod(fd, 0644) == 0 && json_dumpfd(root, fd, JSON_COMPACT) == 0;
+    if (fd >= 0 && close(fd) != 0)
+        is_good = false;
+    if (!is_good || renameat(folder, young, folder, name) != 0) {
+        why = errno != 0 ? strerror(errno) : "it could not be written";
+        (void)unlinkat(folder, young, 0);
+    }
+    json_decref(root);
+    close(folder);
+    free(young);
+    free(name);
+    return why;
+}
+
+void runtime_record_remove(const char *shared, const char *id)
+{
+    char *name = name_of(id);
+    int above = name != NULL ? open(shared, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (above >= 0) { /* nothing is made for a container of others */
+        close(above);
+        int folder = runtime_record_open_folder(shared);
+        if (folder >= 0) {
+            (void)unlinkat(folder, name, 0);
+            close(folder);
+        }
+    }
+    free(name);
+}
+
+char *runtime_record_bundle(const char *shared, const char *id)
+{
+    char *name = name_of(id), *bundle = NULL;
+    int folder = name != NULL ? runtime_record_open_folder(shared) : -1;
+    if (folder >= 0) {
+        json_t *record = read_record(folder, name);
+        const char *text = json_string_value(json_object_get(record, "bundle"));
+        bundle = text != NULL && text[0] == '/' ? text_copy(text, PATH_MAX) : NULL;
+        json_decref(record);
+        close(folder);
+    }
+    free(name);
+    return bundle;
+}
+
+/* Of "a-b.slice" the path "/a.slice/a-b.slice", as systemd nests slices. The caller frees. */
+static char *slice_path(const char *slice)
+{
+    char *path = text_copy("", 1);
+    size_t length = strlen(slice) - (sizeof ".slice" - 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (i != length && slice[i] != '-')
+            continue;
+        char *longer = text_format("%s/%.*s.slice", path, (int)i, slice);
+        free(path);
+        path = longer;
+    }
+    return path;
+}
+
+char *runtime_record_cgroup(const json_t *config, bool is_rootless)
+{
+    const char *path = json_string_value(json_object_get(json_object_get(config, "linux"), "cgroupsPath"));
+    char slice[128] = "", prefix[128] = "", name[256] = "";
+    if (path == NULL)
+        return NULL;
+    if (path[0] == '/')
+        return text_copy(path, PATH_MAX);
+    /* systemd's form is SLICE:PREFIX:NAME; below a user's manager, the path depends on the session */
+    if (is_rootless || sscanf(path, "%127[^:]:%127[^:]:%255[^:]", slice, prefix, name) != 3 ||
+        strlen(slice) <= sizeof ".slice" - 1 || strcmp(slice + strlen(slice) - (sizeof ".slice" - 1), ".slice") != 0)
+        return NULL;
+    char *above = slice_path(slice), *whole = text_format("%s/%s-%s.scope", above, prefix, name);
+    free(above);
+    return whole;
+}

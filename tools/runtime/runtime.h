@@ -1,0 +1,195 @@
+/*
+ * runtime.h - the parts of sparkguard-runtime(8): arguments, settings, document, image, shared directory, edit, name, record,
+ * log. Single-threaded. The tool runs for milliseconds, so what it allocates once it does not free.
+ *
+ * Nothing here prints or exits, but for main.c: whatever fails, the caller executes the next runtime.
+ */
+#ifndef SG_TOOLS_RUNTIME_RUNTIME_H
+#define SG_TOOLS_RUNTIME_RUNTIME_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+/* Places in a container, part of the user interface. */
+#define RUNTIME_FOLDER_INSIDE "/run/sparkguard"
+#define RUNTIME_LIBRARY_INSIDE RUNTIME_FOLDER_INSIDE "/libsparkguard.so"
+#define RUNTIME_SHARED_INSIDE RUNTIME_FOLDER_INSIDE "/shared"
+
+/* Annotations, part of the user interface. */
+#define RUNTIME_ANNOTATION_OFF "sparkguard"
+#define RUNTIME_ANNOTATION_LIMIT "sparkguard.limit"
+#define RUNTIME_ANNOTATION_REQUIRED "sparkguard.required"
+#define RUNTIME_ANNOTATION_GUARDED "sparkguard.guarded"
+
+/* ---- arguments.c: what the engine asks for ---- */
+
+enum runtime_command { RUNTIME_OTHER, RUNTIME_CREATE, RUNTIME_EXEC, RUNTIME_DELETE };
+
+struct runtime_arguments {
+    int count;
+    char *const *words;
+    enum runtime_command command; /* RUNTIME_CREATE also for run and restore */
+    const char *bundle;           /* --bundle; "." by default */
+    const char *config;           /* crun's --config; "config.json" by default */
+    const char *id;               /* NULL: none */
+    int id_at;                    /* its place in `words` */
+    const char *process_file;     /* exec --process; NULL: the command line names the program */
+    json_t *variables;            /* exec --env: an object with "env", as a process has it; NULL: none */
+    const char *root;             /* --root; NULL: the next runtime's own */
+    const char *log;              /* --log; NULL: none */
+    bool is_log_json;             /* --log-format=json */
+};
+
+/* Reads the arguments as runc(8) and crun(1) do. What it does not understand makes the command RUNTIME_OTHER. */
+void runtime_arguments_read(struct runtime_arguments *arguments, int count, char *const *words);
+
+/* ---- settings.c: runtime.conf and the environment ---- */
+
+struct runtime_settings {
+    char *next;    /* absolute path of the next runtime; NULL: there is none */
+    char *library; /* of the host */
+    char *shared;  /* of the host */
+    char *log;
+    char *wrong;      /* a line of the file that was not understood; NULL: none */
+    const char *conf; /* the file's path */
+    bool is_required; /* by the administrator */
+    bool is_preload_last;
+    bool is_rootless; /* this process is not the host's root */
+    uid_t host_uid;   /* of this process, outside of its user namespace */
+};
+
+void runtime_settings_read(struct runtime_settings *settings);
+
+/* ---- document.c: a JSON file that is changed in place ---- */
+
+struct runtime_document {
+    char *path; /* without symbolic links */
+    json_t *root;
+    struct stat status;
+    char mark[32]; /* what a string begins with that stands for a number */
+};
+
+/* Reads a JSON object. Numbers become strings that begin with the mark, so that they keep their text: jansson's have 64 bits.
+ * Returns NULL, or why it was not read. */
+const char *runtime_document_read(struct runtime_document *document, const char *path);
+/* Replaces the file by the changed document, with the same owner and mode; all of it or nothing. Returns NULL or why not. */
+const char *runtime_document_write(struct runtime_document *document);
+/* Reads a whole number from 0 to UINT32_MAX, of the file or of json_integer(). Returns false if `value` is none. */
+bool runtime_document_number(const struct runtime_document *document, const json_t *value, uint32_t *number);
+void runtime_document_free(struct runtime_document *document);
+
+/* ---- image.c: files as the container will see them ---- */
+
+struct runtime_mount {
+    char destination[PATH_MAX]; /* absolute, without a slash at its end */
+    char source[PATH_MAX];
+    bool is_bind, is_read_only;
+    bool is_tmpfs;
+};
+
+struct runtime_image {
+    int root; /* O_PATH */
+    struct runtime_mount *mounts;
+    size_t count;
+};
+
+/* Opens the root file system that a configuration names. Returns false if it cannot be opened. */
+bool runtime_image_open(struct runtime_image *image, const json_t *config, const char *bundle);
+void runtime_image_close(struct runtime_image *image);
+/* Opens a path inside with O_PATH. No symbolic link leads out of the container. `real` becomes the path without links. Returns
+ * -1 with errno. */
+int runtime_image_walk(const struct runtime_image *image, const char *path, char real[PATH_MAX]);
+/* The same for reading a regular file. Other files are not opened: that could have an effect. */
+int runtime_image_read(const struct runtime_image *image, const char *path, char real[PATH_MAX], struct stat *status);
+/* Returns the mount that a path without links lies on; NULL: the root file system. */
+const struct runtime_mount *runtime_image_mount_of(const struct runtime_image *image, const char *path);
+
+/* ---- program.c: whether the library can be preloaded there ---- */
+
+/* Returns why the container's program cannot be guarded; NULL if it can. The caller frees. */
+char *runtime_program_obstacle(const struct runtime_image *image, const json_t *process, const char *library);
+
+/* ---- shared.c: the shared directory ---- */
+
+/* How a container's process may use the shared directory. */
+struct runtime_sharing {
+    bool is_usable;
+    bool needs_group;
+    uint32_t group; /* inside */
+};
+
+/* Makes the shared directory if it is not there. Returns NULL or why it cannot be used by anybody. */
+const char *runtime_shared_prepare(const struct runtime_settings *settings, struct stat *status);
+/* Decides whether a process may use a directory with this status, by the library's own rules. */
+struct runtime_sharing runtime_shared_judge(const struct runtime_settings *settings, const struct stat *status,
+                                            const struct runtime_document *config, const json_t *user);
+
+/* ---- edit.c: what is changed in a configuration ---- */
+
+/* Returns the value of the last entry of a variable in `process`; NULL: none. */
+const char *runtime_edit_variable(const json_t *process, const char *name);
+/* Sets a variable in `process`. */
+void runtime_edit_set_variable(json_t *process, const char *name, const char *value);
+/* Adds the library to LD_PRELOAD of `process`. An entry that is there stays as it is. */
+void runtime_edit_preload(json_t *process, bool is_last);
+/* Returns whether LD_PRELOAD names a libsparkguard.so that is not this runtime's. */
+bool runtime_edit_has_own_guard(const json_t *process);
+void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group);
+/* Returns why the library or the directory has no place to be mounted at; NULL if both have. The caller frees. */
+char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
+                                  bool is_shared);
+/* Mounts the library, the shared directory unless it is NULL, and over its folder of records, if it has one, nothing. */
+void runtime_edit_add_mounts(json_t *config, const char *library, const char *shared, bool has_records);
+/* Returns an annotation; NULL: there is none. */
+const char *runtime_edit_annotation(const json_t *config, const char *name);
+void runtime_edit_annotate(json_t *config, const char *name, const char *value);
+
+/* ---- name.c ---- */
+
+/* Returns the container's name as its engine knows it, else its id; a name that SPARKGUARD_JOB can have. The caller frees. */
+char *runtime_name_find(const json_t *config, const char *bundle, const char *id);
+
+/* ---- record.c: SHARED/containers/ID.json, for sparkguard-report on the host ---- */
+
+struct runtime_record {
+    const char *id, *name, *bundle;
+    const char *reason; /* NULL: guarded */
+    const char *state;  /* the folder that the next runtime keeps while the container exists; NULL: unknown */
+    char *cgroup;       /* NULL: unknown */
+};
+
+/* Opens SHARED/containers, and makes it if it is not there. Returns -1 if it is missing or not this user's alone. */
+int runtime_record_open_folder(const char *shared);
+/* Returns NULL, or why the record was not written. Removes records of containers that are gone. */
+const char *runtime_record_write(const char *shared, const struct runtime_record *record);
+void runtime_record_remove(const char *shared, const char *id);
+/* Returns the bundle of a container that this runtime started; NULL: there is no record. The caller frees. */
+char *runtime_record_bundle(const char *shared, const char *id);
+/* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. The caller frees. */
+char *runtime_record_cgroup(const json_t *config, bool is_rootless);
+
+/* ---- log.c ---- */
+
+/* Adds a line to the runtime's own log. A log that cannot be written is not written. */
+void runtime_log_add(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
+                     const char *text);
+/* Adds an error to the file of the engine's --log, by which engines tell why a container was not started. */
+void runtime_log_tell_engine(const struct runtime_arguments *arguments, const char *text);
+
+/* ---- container.c: the commands ---- */
+
+/* Prepares the bundle of create, run and restore. Returns NULL or why the container would run unguarded. *is_required: it must then
+ * not be started. The caller frees. */
+char *runtime_container_create(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
+                               bool *is_required);
+/* Prepares the process file of exec, or else its command line: *words becomes another one where that names variables. Returns NULL
+ * or a sentence for the log. The caller frees. */
+char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
+                             char ***words);
+
+#endif

@@ -1,0 +1,147 @@
+/*
+ * settings.c - see runtime.h. The file has lines "key = value"; "#" begins a comment. Engines start runtimes with an environment
+ * of their own, so the file is the usual way, and the environment serves tests and wrappers.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/text.h"
+#include "launch/launch.h"
+#include "runtime/runtime.h"
+
+#define CONF "/etc/sparkguard/runtime.conf"
+#define SHARED "/run/sparkguard/shared"
+#define LOG "/var/log/sparkguard-runtime.log"
+
+static char *trimmed(char *text)
+{
+    text += strspn(text, " \t");
+    size_t length = strlen(text);
+    while (length > 0 && strchr(" \t\r\n", text[length - 1]) != NULL)
+        length--;
+    text[length] = '\0';
+    return text;
+}
+
+static void take(struct runtime_settings *settings, const char *key, const char *value, const char *line)
+{
+    char **place = strcmp(key, "next") == 0      ? &settings->next
+                   : strcmp(key, "library") == 0 ? &settings->library
+                   : strcmp(key, "shared") == 0  ? &settings->shared
+                   : strcmp(key, "log") == 0     ? &settings->log
+                                                 : NULL;
+    bool is_path = value[0] == '/' || (value[0] != '\0' && place == &settings->next);
+    if (place != NULL && is_path) {
+        free(*place);
+        *place = text_copy(value, PATH_MAX);
+    } else if (strcmp(key, "required") == 0 && (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0)) {
+        settings->is_required = strcmp(value, "yes") == 0;
+    } else if (strcmp(key, "preload") == 0 && (strcmp(value, "first") == 0 || strcmp(value, "last") == 0)) {
+        settings->is_preload_last = strcmp(value, "last") == 0;
+    } else if (settings->wrong == NULL) {
+        settings->wrong = text_copy(line, 256);
+    }
+}
+
+static void read_file(struct runtime_settings *settings)
+{
+    char line[PATH_MAX + 64];
+    FILE *file = fopen(settings->conf, "re");
+    if (file == NULL)
+        return;
+    while (fgets(line, sizeof line, file) != NULL) {
+        char *text = trimmed(line), *equals = strchr(text, '=');
+        if (text[0] == '\0' || text[0] == '#')
+            continue;
+        if (equals == NULL) {
+            take(settings, "", "", text);
+            continue;
+        }
+        char *whole = text_copy(text, sizeof line);
+        *equals = '\0';
+        take(settings, trimmed(text), trimmed(equals + 1), whole);
+        free(whole);
+    }
+    fclose(file);
+}
+
+static bool is_this_tool(const char *path)
+{
+    struct stat one, self;
+    return stat(path, &one) == 0 && stat("/proc/self/exe", &self) == 0 && one.st_dev == self.st_dev &&
+           one.st_ino == self.st_ino;
+}
+
+/* Returns the path of an executable that is not this tool; NULL if there is none. The caller frees. */
+static char *find_next(const char *name)
+{
+    const char *path = getenv("PATH");
+    if (strchr(name, '/') != NULL)
+        return access(name, X_OK) == 0 && !is_this_tool(name) ? text_copy(name, PATH_MAX) : NULL;
+    char *folders =
+        text_copy(path != NULL ? path : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", SIZE_MAX);
+    char *rest = folders, *found = NULL;
+    for (char *folder; found == NULL && (folder = strsep(&rest, ":")) != NULL;) {
+        struct stat status;
+        char *file = text_format("%s/%s", folder[0] != '\0' ? folder : ".", name);
+        if (access(file, X_OK) == 0 && stat(file, &status) == 0 && S_ISREG(status.st_mode) && !is_this_tool(file))
+            found = file;
+        else
+            free(file);
+    }
+    free(folders);
+    return found;
+}
+
+/* Reads which user of the host this process is: in a user namespace its own id says nothing. */
+static void find_user(struct runtime_settings *settings)
+{
+    unsigned long inside, outside, size;
+    uid_t user = geteuid();
+    FILE *file = fopen("/proc/self/uid_map", "re");
+    settings->host_uid = user;
+    while (file != NULL && fscanf(file, "%lu %lu %lu", &inside, &outside, &size) == 3)
+        if (user >= inside && user - inside < size)
+            settings->host_uid = (uid_t)(outside + (user - inside));
+    if (file != NULL)
+        fclose(file);
+    settings->is_rootless = settings->host_uid != 0;
+}
+
+static void find_places(struct runtime_settings *settings)
+{
+    char folder[PATH_MAX];
+    const char *own = getenv("XDG_RUNTIME_DIR");
+    if (settings->library == NULL)
+        settings->library = launch_own_library(folder);
+    if (settings->library == NULL)
+        settings->library = text_copy(SG_LIBDIR "/libsparkguard.so", PATH_MAX);
+    /* Root's directory belongs to a user who does not exist in a user's namespace. The library's own default is the user's. */
+    if (settings->is_rootless || settings->shared == NULL) {
+        free(settings->shared);
+        settings->shared = settings->is_rootless ? text_format("/dev/shm/sparkguard-%u", (unsigned)settings->host_uid)
+                                                 : text_copy(SHARED, PATH_MAX);
+    }
+    if (settings->log == NULL)
+        settings->log = settings->is_rootless && own != NULL ? text_format("%s/sparkguard-runtime.log", own)
+                                                             : text_copy(LOG, PATH_MAX);
+}
+
+void runtime_settings_read(struct runtime_settings *settings)
+{
+    static const char *const known[] = {"nvidia-container-runtime", "runc", "crun"};
+    const char *conf = getenv(SG_VARIABLE_RUNTIME_CONF), *next = getenv(SG_VARIABLE_NEXT_RUNTIME);
+    const char *required = getenv(SG_VARIABLE_REQUIRED);
+    *settings = (struct runtime_settings){.conf = conf != NULL && conf[0] == '/' ? conf : CONF};
+    read_file(settings);
+    find_user(settings);
+    find_places(settings);
+    settings->is_required = settings->is_required || (required != NULL && strcmp(required, "1") == 0);
+    char *named = next != NULL && next[0] != '\0' ? text_copy(next, PATH_MAX) : settings->next;
+    settings->next = named != NULL ? find_next(named) : NULL;
+    for (size_t i = 0; named == NULL && settings->next == NULL && i < sizeof known / sizeof known[0]; i++)
+        settings->next = find_next(known[i]);
+}

@@ -1,0 +1,113 @@
+/*
+ * shared.c - see runtime.h. The rules are those of the library (preload/base/directory.c), applied to ids as the container will
+ * see them: an id of the host that its user namespace does not map is nobody's there.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/text.h"
+#include "runtime/runtime.h"
+
+#define GROUP "sparkguard" /* who share the directory, if the administrator has made this group */
+
+/* Makes the directory: for the group if there is one, else for its owner alone. */
+static void make(const struct runtime_settings *settings)
+{
+    const struct group *group = settings->is_rootless ? NULL : getgrnam(GROUP);
+    char *parent = text_copy(settings->shared, PATH_MAX), *slash = strrchr(parent, '/');
+    if (slash != NULL && slash != parent && !settings->is_rootless) {
+        *slash = '\0';
+        if (mkdir(parent, 0755) == 0)
+            (void)chmod(parent, 0755);
+    }
+    if (mkdir(settings->shared, 0700) != 0)
+        return;
+    if (group != NULL && chown(settings->shared, (uid_t)-1, group->gr_gid) == 0)
+        (void)chmod(settings->shared, 02770);
+}
+
+const char *runtime_shared_prepare(const struct runtime_settings *settings, struct stat *status)
+{
+    if (lstat(settings->shared, status) != 0 && errno == ENOENT)
+        make(settings);
+    if (lstat(settings->shared, status) != 0)
+        return strerror(errno);
+    return !S_ISDIR(status->st_mode)          ? "it is no directory"
+           : (status->st_mode & S_IWOTH) != 0 ? "it is open to all users"
+                                              : NULL;
+}
+
+/* Stores what an id of the runtime's is inside. Returns false if it is nobody there. */
+static bool map(const struct runtime_document *config, const char *list, uint32_t id, uint32_t *inside)
+{
+    size_t i;
+    json_t *one;
+    const json_t *mappings = json_object_get(json_object_get(config->root, "linux"), list);
+    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
+        uint32_t first, host, size;
+        if (runtime_document_number(config, json_object_get(one, "containerID"), &first) &&
+            runtime_document_number(config, json_object_get(one, "hostID"), &host) &&
+            runtime_document_number(config, json_object_get(one, "size"), &size) && id >= host && id - host < size) {
+            *inside = first + (id - host);
+            return true;
+        }
+    }
+    *inside = id;
+    return json_array_size(mappings) == 0;
+}
+
+/* Returns whether the container joins a user namespace that is there already: its ids are not in the configuration. */
+static bool joins_namespace(const json_t *config)
+{
+    size_t i;
+    json_t *one;
+    for (i = 0; (one = json_array_get(json_object_get(json_object_get(config, "linux"), "namespaces"), i)) != NULL;
+         i++) {
+        const char *type = json_string_value(json_object_get(one, "type"));
+        if (type != NULL && strcmp(type, "user") == 0 && json_string_value(json_object_get(one, "path")) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool has_group(const struct runtime_document *config, const json_t *user, uint32_t group)
+{
+    size_t i;
+    json_t *one;
+    uint32_t number = 0;
+    if (runtime_document_number(config, json_object_get(user, "gid"), &number) && number == group)
+        return true;
+    const json_t *groups = json_object_get(user, "additionalGids");
+    for (i = 0; (one = json_array_get(groups, i)) != NULL; i++)
+        if (runtime_document_number(config, one, &number) && number == group)
+            return true;
+    return false;
+}
+
+struct runtime_sharing runtime_shared_judge(const struct runtime_settings *settings, const struct stat *status,
+                                            const struct runtime_document *config, const json_t *user)
+{
+    struct runtime_sharing sharing = {0};
+    uint32_t owner, uid = 0;
+    (void)runtime_document_number(config, json_object_get(user, "uid"), &uid);
+    if (joins_namespace(config->root) || !map(config, "uidMappings", status->st_uid, &owner) ||
+        (owner != 0 && owner != uid))
+        return sharing;
+    if (owner == uid) {
+        sharing.is_usable = (status->st_mode & 0700) == 0700;
+        return sharing;
+    }
+    const unsigned group_bits = S_ISGID | S_IRWXG;
+    if ((status->st_mode & group_bits) != group_bits || !map(config, "gidMappings", status->st_gid, &sharing.group))
+        return sharing;
+    bool is_member = has_group(config, user, sharing.group);
+    /* The group of root would open files of root, in the image and in what is mounted; and a user's runtime gives no groups. */
+    sharing.needs_group = !is_member && sharing.group != 0 && !settings->is_rootless;
+    sharing.is_usable = is_member || sharing.needs_group;
+    return sharing;
+}
