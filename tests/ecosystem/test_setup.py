@@ -104,7 +104,7 @@ def test_systemd_takes_the_drop_in_and_the_directories(machine):
     told = machine.run("systemd-analyze verify /etc/systemd/system/ollama.service 2>&1; true").stdout
     machine.run("sed -i '$d' /etc/systemd/system/ollama.service.d/60-sparkguard.conf")
     assert "60-sparkguard.conf" in told  # so it was read
-    machine.run("rmdir /run/sparkguard/shared /run/sparkguard && systemd-tmpfiles --create sparkguard.conf")
+    machine.run("rm -r /run/sparkguard && systemd-tmpfiles --create sparkguard.conf")
     assert machine.run("stat -c '%a %U %G' /run/sparkguard/shared /var/lib/sparkguard").stdout == "2770 root sparkguard\n" * 2
 
 
@@ -148,6 +148,16 @@ def test_podman_takes_the_cdi_device_and_the_sweep_measures_its_container(machin
         assert report["runs"][1]["peak_bytes"] < 120 << 20
     finally:
         machine.run("rm -r /etc/cdi /root/.local /var/lib/sparkguard/* /run/sparkguard/shared/*", status=None)
+
+
+def test_after_the_set_up_the_sweep_needs_no_option_for_podman(machine, build):
+    if not (build / "sparkguard-runtime").exists():
+        pytest.skip("sparkguard-runtime is not built here")
+    code = "import sys; held = bytearray(int(sys.argv[1]) << 20)"
+    done = machine.run(f"sparkguard-sweep --unclean --json -p n=50,100 -- {RUN} --rootfs /image python3 -c '{code}' {{n}}")
+    report = json.loads(done.stdout)
+    assert [(run["status"], run["values"]["n"] <= run["peak_bytes"] >> 20 < 120) for run in report["runs"]] == [("ok", True)] * 2
+    machine.run("rm -rf /root/.local /run/sparkguard/shared/*")
 
 
 def test_a_second_set_up_changes_nothing(machine):

@@ -56,7 +56,7 @@ static void make_image(void)
     is_made = true;
     int fd = open("/bin/sh", O_RDONLY | O_CLOEXEC);
     fuzz_need(fd >= 0, "/bin/sh");
-    elf_read(fd, &facts);
+    elf_read_open(fd, &facts);
     close(fd);
     fuzz_need(realpath(facts.loader, real) != NULL, facts.loader);
     (void)snprintf(libc, sizeof libc, "%.*s/libc.so.6", (int)(strrchr(real, '/') - real), real);

@@ -25,7 +25,7 @@ const char setup_script_common[] =
     "root=${root%/}\n"
     "state=" SETUP_STATE "\n"
     "list=$root$state/manifest\n"
-    "missed='' changed=''\n"
+    "missed=\n"
     "\n"
     "say() { printf '%s\\n' \"$*\"; }\n"
     "miss() {\n"
@@ -178,7 +178,7 @@ const char setup_script_functions[] =
     "later() { # COMMAND: for a person, where something was changed\n"
     "    [ -z \"$changed\" ] || todo=\"$todo    $1\n\"\n"
     "}\n"
-    "todo=\n"
+    "todo='' changed=''\n"
     "\n"
     "main() {\n"
     "open_list\n";

@@ -24,14 +24,14 @@ static const struct {
              "    new=$root$1.sparkguard-new\n"
              "    { cp -p \"$root$state/before$1\" \"$new\" && [ \"$(sum \"$1.sparkguard-new\")\" = \"$3\" ] && mv "
              "\"$new\" \"$root$1\" &&\n"
-             "        forget \"file $1 $2 $3 $4\" && changed=yes && say \"restored $1\"; } || {\n"
+             "        forget \"file $1 $2 $3 $4\" && say \"restored $1\"; } || {\n"
              "        rm -f \"$new\"\n"
              "        miss \"$1 could not be restored\"\n"
              "    }\n"
              "}\n"},
     {"drop", "drop() { # FILE KIND BEFORE AFTER NOW: there was none before\n"
              "    has \"file $1 $2 $3 $4\" && is \"$1\" \"$5\" || return 0\n"
-             "    { rm \"$root$1\" && forget \"file $1 $2 $3 $4\" && changed=yes && say \"removed $1\"; } || miss \"$1 "
+             "    { rm \"$root$1\" && forget \"file $1 $2 $3 $4\" && say \"removed $1\"; } || miss \"$1 "
              "could not be removed\"\n"
              "}\n"},
     {"idle",
@@ -70,7 +70,7 @@ static const struct {
                 "    new=$root$1.sparkguard-new\n"
                 "    { cp -p \"$root$1\" \"$new\" && cat >\"$new\" && [ \"$(sum \"$1.sparkguard-new\")\" = \"$6\" ] && "
                 "mv \"$new\" \"$root$1\" &&\n"
-                "        forget \"file $1 $2 $3 $4\" && changed=yes && say \"took our part out of $1\"; } || {\n"
+                "        forget \"file $1 $2 $3 $4\" && say \"took our part out of $1\"; } || {\n"
                 "        rm -f \"$new\"\n"
                 "        miss \"$1 could not be written\"\n"
                 "    }\n"

@@ -1,0 +1,79 @@
+"""Bundles for sparkguard-runtime, with a next runtime that is a script: it tells what it was given. Shared by the modules that test
+the runtime without an engine."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from bundles import Bundle, Image, compile_program
+from lib.target import CC
+
+NEXT = """#!/bin/sh
+printf '%s\\n' "$0" "$@" >"{told}"
+echo out of the next
+echo error of the next >&2
+exit 23
+"""
+LIBRARY = "/run/sparkguard/libsparkguard.so"
+SHARED = "/run/sparkguard/shared"
+STATIC = "int main(void) { return 0; }\n"
+
+
+@pytest.fixture(scope="module")
+def image(build, tmp_path_factory):
+    if os.geteuid() != 0:
+        pytest.skip("owners and modes of a bundle are an engine's: needs root")
+    folder = tmp_path_factory.mktemp("image")
+    root = Image(folder / "rootfs").add("/bin/sh").add("/usr/bin/env").add(build / "tests/programs/admit_take", "/bin/take")
+    root.put(compile_program(folder, "static", STATIC, "-static", compiler=CC), "/bin/static")
+    root.put(root.root / "bin/static", "/sbin/docker-init")
+    return root
+
+
+class Runtime:
+    def __init__(self, build, folder):
+        self.program, self.folder = build / "sparkguard-runtime", folder
+        self.told, self.next, self.log = folder / "told", folder / "next", folder / "log"
+        self.shared = folder / "shared"
+        self.shared.mkdir(mode=0o700)
+        self.next.write_text(NEXT.format(told=self.told))
+        self.next.chmod(0o755)
+        self.conf = folder / "runtime.conf"
+        self.lines = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "log": self.log}
+
+    def run(self, *arguments, env=(), cwd=None, **lines):
+        self.conf.write_text("".join(f"{key} = {value}\n" for key, value in {**self.lines, **lines}.items()))
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_")}
+        environment = {**kept, "SPARKGUARD_RUNTIME_CONF": str(self.conf), **dict(env)}
+        self.told.unlink(missing_ok=True)
+        command = [self.program, *map(str, arguments)]
+        return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=60)
+
+    def passes_on(self, *arguments, **options):
+        """The next runtime's status and output, and its arguments byte for byte."""
+        done = self.run(*arguments, **options)
+        assert (done.returncode, done.stdout, done.stderr) == (23, "out of the next\n", "error of the next\n")
+        assert self.told.read_text().splitlines() == [str(self.next), *map(str, arguments)]
+
+    def create(self, bundle, *more, name="box", **options):
+        self.passes_on("create", "--bundle", bundle.folder, *more, name, **options)
+
+    def record(self, name="box"):
+        path = self.shared / "containers" / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+
+@pytest.fixture
+def runtime(build, tmp_path):
+    return Runtime(build, tmp_path)
+
+
+@pytest.fixture
+def bundle(image, tmp_path):
+    return Bundle(tmp_path / "bundle", image, ["/bin/sh", "-c", "exec take malloc 64M"])
+
+
+def numbers_as_text(text):
+    """Every number by its digits, in the order of the file."""
+    return json.loads(text, parse_int=str, parse_float=str, object_pairs_hook=list)

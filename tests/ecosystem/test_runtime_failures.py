@@ -1,0 +1,383 @@
+"""sparkguard-runtime: what it leaves for the host's report, what exec becomes, and that a fault is none of the container's."""
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+
+import pytest
+from bundles import UNLIMITED, Bundle
+from runtime_bundle import LIBRARY, NEXT, SHARED, bundle, image, runtime  # noqa: F401
+
+
+# ---- what the host's report reads ---------------------------------------------------------------------------------------
+
+
+def test_the_record_is_there_until_delete(runtime, bundle):
+    bundle.change(lambda config: config["linux"].update(cgroupsPath="/docker/box"))
+    runtime.create(bundle)
+    record = runtime.record()
+    assert {key: record[key] for key in ("id", "name", "cgroup", "guarded", "reason", "bundle")} == {
+        "id": "box", "name": "box", "cgroup": "/docker/box", "guarded": True, "reason": None, "bundle": str(bundle.folder)}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", record["time"])
+    folder = (runtime.shared / "containers").stat()
+    file = (runtime.shared / "containers/box.json").stat()
+    assert (folder.st_uid, stat.S_IMODE(folder.st_mode) & 0o777, file.st_uid, stat.S_IMODE(file.st_mode)) == (0, 0o755, 0, 0o644)
+    runtime.passes_on("delete", "--force", "box")
+    assert runtime.record() is None
+
+
+def test_systemds_form_of_a_cgroup_is_a_path(runtime, bundle):
+    bundle.change(lambda config: config["linux"].update(cgroupsPath="a-b.slice:docker:box"))
+    runtime.create(bundle)
+    assert runtime.record()["cgroup"] == "/a.slice/a-b.slice/docker-box.scope"
+
+
+def test_records_of_containers_that_are_gone_are_removed(runtime, bundle):
+    """`run` ends without a delete. The next runtime's own folder says whether a container is there."""
+    for name in ("gone", "there"):
+        runtime.passes_on("--root", runtime.folder / "state", "run", "--bundle", bundle.folder, name)
+        os.utime(runtime.shared / f"containers/{name}.json", (0, 0))
+    (runtime.folder / "state/there").mkdir(parents=True)
+    runtime.create(bundle)
+    assert sorted(path.name for path in (runtime.shared / "containers").iterdir()) == ["box.json", "there.json"]
+
+
+def test_a_folder_of_records_that_others_can_change_is_not_used(runtime, bundle):
+    elsewhere = runtime.folder / "elsewhere"
+    elsewhere.mkdir()
+    (runtime.shared / "containers").symlink_to(elsewhere)
+    runtime.create(bundle)
+    assert list(elsewhere.iterdir()) == [] and bundle.guarded() == "yes"
+    (runtime.shared / "containers").unlink()
+    (runtime.shared / "containers").mkdir()
+    (runtime.shared / "containers").chmod(0o777)
+    runtime.create(bundle)
+    assert list((runtime.shared / "containers").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../box", ".box", "a/b"])
+def test_an_id_that_is_a_path_gets_no_record(runtime, bundle, name):
+    runtime.create(bundle, name=name)
+    assert [path for path in runtime.folder.rglob("*.json") if path != bundle.path] == []
+
+
+NAMES = {
+    "pod of containerd": {"io.kubernetes.cri.sandbox-name": "pod", "io.kubernetes.cri.container-name": "web"},
+    "pod of CRI-O": {"io.kubernetes.pod.name": "pod", "io.kubernetes.container.name": "web"},
+}
+
+
+@pytest.mark.parametrize("engine", NAMES)
+def test_a_pods_container_is_named_by_both(runtime, bundle, engine):
+    bundle.change(lambda config: config.update(annotations=dict(NAMES[engine])))
+    runtime.create(bundle)
+    assert bundle.variables()["SPARKGUARD_JOB"] == runtime.record()["name"] == "pod.web"
+
+
+def test_dockers_and_podmans_names_are_in_their_files(runtime, bundle, tmp_path):
+    own = tmp_path / "docker"
+    own.mkdir()
+    (own / "config.v2.json").write_text('{"ID": "x", "Name": "/train"}')
+    mount = {"destination": "/etc/hostname", "source": str(own / "hostname"), "type": "bind", "options": ["rbind"]}
+    before = bundle.path.read_text()
+    bundle.change(lambda config: config["mounts"].append(mount))
+    runtime.create(bundle, name="0123456789ab" + "0" * 52)
+    assert bundle.variables()["SPARKGUARD_JOB"] == "train"
+    userdata = tmp_path / "overlay-containers/abc/userdata"
+    userdata.mkdir(parents=True)
+    (tmp_path / "overlay-containers/containers.json").write_text('[{"id": "x"}, {"id": "abc", "names": ["serve"]}]')
+    (userdata / "config.json").write_text(before)
+    runtime.passes_on("create", "--bundle", userdata, "abc")
+    assert runtime.record("abc")["name"] == "serve"
+
+
+def test_an_id_of_64_digits_is_shortened_as_engines_do(runtime, bundle):
+    runtime.create(bundle, name="0123456789ab" + "0" * 52)
+    assert bundle.variables()["SPARKGUARD_JOB"] == "0123456789ab"
+
+
+def test_a_pods_sandbox_is_left_alone_even_where_the_guard_is_required(runtime, bundle):
+    bundle.change(lambda config: config.update(annotations={"io.kubernetes.cri.container-type": "sandbox"}))
+    runtime.create(bundle, required="yes")
+    assert bundle.guarded() == "no: it is a pod's sandbox"
+
+
+# ---- exec ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process(runtime, bundle, tmp_path):
+    path = tmp_path / "process.json"
+    path.write_text(json.dumps({"user": {"uid": 0, "gid": 0}, "args": ["sh"], "env": ["A=b"], "cwd": "/", "x": UNLIMITED}))
+    return path
+
+
+def variables_of(process):
+    return dict(entry.split("=", 1) for entry in json.loads(process.read_text())["env"])
+
+
+@pytest.mark.parametrize("words", [("--process", "P"), ("-p", "P"), ("--process=P", "--detach"), ("--pid-file", "/p", "-d", "-p", "P")])
+def test_a_process_that_joins_a_guarded_container_is_guarded(runtime, bundle, process, words):
+    bundle.change(lambda config: config.update(annotations={"sparkguard.limit": "10G"}))
+    runtime.create(bundle)
+    runtime.passes_on("exec", *(word.replace("P", str(process)) if word.endswith("P") else word for word in words), "box")
+    assert variables_of(process) == {"A": "b", "LD_PRELOAD": LIBRARY, "SPARKGUARD_DIR": SHARED, "SPARKGUARD_HISTORY": "off",
+                                     "SPARKGUARD_JOB": "box", "SPARKGUARD_LIMIT": "10G"}
+    assert str(UNLIMITED) in process.read_text()
+
+
+def test_a_process_of_another_user_gets_the_group(runtime, bundle, process):
+    os.chown(runtime.shared, 0, 4711)
+    runtime.shared.chmod(0o2770)
+    runtime.create(bundle)
+    process.write_text(process.read_text().replace('{"uid": 0, "gid": 0}', '{"uid": 1000, "gid": 1000, "additionalGids": [5]}'))
+    runtime.passes_on("exec", "--process", process, "box")
+    assert json.loads(process.read_text())["user"]["additionalGids"] == [5, 4711]
+
+
+def test_a_process_whose_user_cannot_use_the_directory_does_without(runtime, bundle, process):
+    runtime.create(bundle)
+    process.write_text(process.read_text().replace('{"uid": 0, "gid": 0}', '{"uid": 1000, "gid": 1000}'))
+    runtime.passes_on("exec", "--process", process, "box")
+    assert variables_of(process)["LD_PRELOAD"] == LIBRARY and "SPARKGUARD_DIR" not in variables_of(process)
+
+
+def test_a_process_that_joins_an_unguarded_or_unknown_container_is_left_alone(image, runtime, tmp_path, process):
+    before = process.read_bytes()
+    runtime.create(Bundle(tmp_path / "bundle", image, ["static"]))
+    for name in ("box", "unknown"):
+        runtime.passes_on("exec", "--process", process, name)
+        assert process.read_bytes() == before
+
+
+def test_arguments_of_the_program_are_none_of_exec(runtime, bundle, process):
+    before = process.read_bytes()
+    runtime.create(bundle)
+    runtime.passes_on("exec", "--cwd", "/", "box", "sh", "--process", process)
+    assert process.read_bytes() == before
+
+
+@pytest.mark.parametrize("own", [None, "/own.so"])
+def test_variables_on_the_command_line_of_exec_come_with_the_guards(runtime, bundle, own):
+    """crun drops the configuration's variables where --env names any."""
+    runtime.create(bundle)
+    given = ["exec", "--env", "A=b", *(["-e", f"LD_PRELOAD={own}"] if own else []), "--cwd", "/"]
+    done = runtime.run(*given, "box", "sh", "-c", "x")
+    assert done.returncode == 23
+    _, *words = runtime.told.read_text().splitlines()
+    added = words[len(given) : words.index("box")]
+    assert words[: len(given)] == given and words[words.index("box") :] == ["box", "sh", "-c", "x"]
+    assert set(added[::2]) == {"--env"}
+    assert dict(word.split("=", 1) for word in added[1::2]) == {
+        "LD_PRELOAD": f"{LIBRARY}:{own}" if own else LIBRARY, "SPARKGUARD_DIR": SHARED, "SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "box"}
+    runtime.passes_on("exec", "--cwd", "/", "box", "sh", "--env", "A=b")
+
+
+# ---- whatever fails -----------------------------------------------------------------------------------------------------
+
+BROKEN = {
+    "empty": "",
+    "cut off": lambda text: text[: len(text) // 2],
+    "no object": "[1]",
+    "byte order mark": lambda text: "\ufeff" + text,
+    "trailing": lambda text: text + "}",
+    "number for a key": lambda text: '{1: 2, ' + text[1:],
+    "key twice": lambda text: '{"root": 1, ' + text[1:],
+    "bad number": lambda text: text.replace('"uid": 0', '"uid": 00'),
+    "deep": "[" * 100000,
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_configuration_is_the_next_runtimes(runtime, bundle, case):
+    text = BROKEN[case] if isinstance(BROKEN[case], str) else BROKEN[case](bundle.path.read_text())
+    bundle.path.write_text(text)
+    runtime.create(bundle)
+    assert bundle.path.read_text() == text
+    (line,) = runtime.log.read_text().splitlines()
+    assert "config.json" in line and "unguarded" in line
+
+
+@pytest.mark.parametrize("key, value", [("process", 1), ("mounts", {"a": 1}), ("annotations", [])])
+def test_a_value_of_the_wrong_kind_is_not_mended(runtime, bundle, key, value):
+    """The next runtime rejects it, and is to have the chance."""
+    bundle.change(lambda config: config.update({key: value}))
+    before = bundle.path.read_bytes()
+    runtime.create(bundle)
+    assert bundle.path.read_bytes() == before
+    assert "is no configuration of OCI" in runtime.log.read_text()
+
+
+@pytest.mark.parametrize("key, value", [("env", "A=b"), ("user", []), ("user", {"additionalGids": {}})])
+def test_a_process_of_the_wrong_kind_is_not_mended(runtime, bundle, process, key, value):
+    whole = bundle.path.read_bytes()
+    bundle.change(lambda config: config["process"].update({key: value}))
+    before = bundle.path.read_bytes()
+    runtime.create(bundle)
+    assert bundle.path.read_bytes() == before
+    bundle.path.write_bytes(whole)
+    runtime.create(bundle)
+    process.write_text(json.dumps({**json.loads(process.read_text()), key: value}))
+    before = process.read_bytes()
+    runtime.passes_on("exec", "--process", process, "box")
+    assert process.read_bytes() == before
+
+
+@pytest.mark.parametrize("key, value", [("root", []), ("linux", "x"), ("hooks", None), ("mounts", None), ("annotations", None)])
+def test_other_values_of_a_wrong_kind_harm_nothing(runtime, bundle, key, value):
+    bundle.change(lambda config: config.update({key: value}))
+    runtime.create(bundle)
+    assert bundle.guarded() is not None
+
+
+def test_without_a_bundle_there_is_only_the_next_runtime(runtime, tmp_path):
+    runtime.passes_on("create", "--bundle", tmp_path / "none", "box")
+    runtime.passes_on("create")
+    runtime.passes_on("exec")
+    runtime.passes_on("delete")
+
+
+def test_a_full_disk_leaves_the_configuration_whole(image, runtime, tmp_path):
+    """The bundle is on a tmpfs that has no page left, as `--tmpfs` of containerd's state could be."""
+    full = tmp_path / "full"
+    full.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", full]).returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        bundle = Bundle(full / "bundle", image, ["take"])
+        with open(full / "filler", "wb", buffering=0) as filler, pytest.raises(OSError):
+            while True:
+                filler.write(bytes(4096))
+        before = bundle.path.read_bytes()
+        runtime.create(bundle)
+        assert bundle.path.read_bytes() == before
+        assert sorted(path.name for path in bundle.folder.iterdir()) == ["config.json"]
+        assert "No space left on device" in runtime.log.read_text()
+        assert runtime.record()["guarded"] is False
+    finally:
+        subprocess.run(["umount", full], check=True)
+
+
+@pytest.mark.parametrize("kind", ["missing", "closed", "no library"])
+def test_a_library_that_cannot_be_loaded_is_not_mounted(build, runtime, bundle, kind):
+    library = runtime.folder / "libsparkguard.so"
+    if kind != "missing":
+        shutil.copy(build / "libsparkguard.so", library)
+    if kind == "closed":
+        library.chmod(0o700)
+    if kind == "no library":
+        library.write_text("text")
+        library.chmod(0o755)
+    runtime.create(bundle, library=library)
+    assert bundle.guarded().startswith(f"no: {library}")
+    assert "LD_PRELOAD" not in bundle.variables()
+
+
+def test_a_missing_next_runtime_is_told(runtime, bundle):
+    before = bundle.path.read_bytes()
+    done = runtime.run("create", "--bundle", bundle.folder, "box", next=runtime.folder / "nothing")
+    assert done.returncode == 127 and done.stdout == ""
+    assert done.stderr.startswith("sparkguard-runtime: there is no next runtime") and done.stderr.count("\n") == 1
+    assert bundle.path.read_bytes() == before
+
+
+def test_it_is_never_its_own_next_runtime(runtime, bundle):
+    done = runtime.run("create", "--bundle", bundle.folder, "box", next=runtime.program)
+    assert done.returncode == 127
+
+
+def test_the_next_runtime_is_the_first_that_is_in_the_path(runtime, bundle):
+    del runtime.lines["next"]
+    folder = runtime.folder / "path"
+    folder.mkdir()
+    (folder / "runc").symlink_to(runtime.program)  # as somebody might try to put it in front
+    for name in ("crun", "nvidia-container-runtime"):
+        runtime.next = folder / name
+        runtime.next.write_text(NEXT.format(told=runtime.told))
+        runtime.next.chmod(0o755)
+        runtime.create(bundle, env={"PATH": str(folder)}.items())
+
+
+def test_the_environment_names_the_next_runtime_before_the_file(runtime, bundle):
+    runtime.lines["next"] = "/bin/false"
+    runtime.create(bundle, env={"SPARKGUARD_NEXT_RUNTIME": str(runtime.next)}.items())
+
+
+def test_a_line_that_is_not_understood_is_in_the_log(runtime, bundle):
+    runtime.create(bundle, colour="blue")
+    assert "this line was not understood: colour = blue" in runtime.log.read_text()
+    assert bundle.guarded() == "yes"
+
+
+REQUIRED = {
+    "environment": ({"SPARKGUARD_REQUIRED": "1"}, {}, {}),
+    "file": ({}, {"required": "yes"}, {}),
+    "annotation": ({}, {}, {"sparkguard.required": "yes"}),
+}
+
+
+@pytest.mark.parametrize("how", REQUIRED)
+def test_where_the_guard_is_required_nothing_starts_without(image, runtime, tmp_path, how):
+    environment, lines, annotations = REQUIRED[how]
+    bundle = Bundle(tmp_path / "bundle", image, ["static"])
+    bundle.change(lambda config: config.update(annotations=annotations))
+    before = bundle.path.read_bytes()
+    told = tmp_path / "log.json"
+    done = runtime.run("--log", told, "--log-format", "json", "create", "--bundle", bundle.folder, "box", env=environment.items(), **lines)
+    sentence = "sparkguard-runtime: container box is not started: /bin/static is linked statically (SPARKGUARD_REQUIRED)"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", sentence + "\n")
+    line = json.loads(told.read_text())
+    assert (line["level"], line["msg"]) == ("error", sentence)
+    assert bundle.path.read_bytes() == before and not runtime.told.exists()
+
+
+def test_where_the_guard_is_required_what_can_be_guarded_starts(runtime, bundle):
+    runtime.create(bundle, required="yes")
+    assert bundle.guarded() == "yes"
+
+
+def test_a_container_can_require_its_guard(image, runtime, tmp_path):
+    bundle = Bundle(tmp_path / "bundle", image, ["static"], SPARKGUARD_REQUIRED="1")
+    assert runtime.run("create", "--bundle", bundle.folder, "box").returncode == 1
+
+
+def test_a_file_system_that_does_not_answer_holds_up_nobody(runtime, bundle):
+    """A reader of a pipe that nobody writes to waits for ever: the file of another engine's names stands for it."""
+    own = runtime.folder / "docker"
+    own.mkdir()
+    os.mkfifo(own / "config.v2.json")
+    mount = {"destination": "/etc/hostname", "source": str(own / "hostname"), "type": "bind", "options": ["rbind"]}
+    bundle.change(lambda config: config["mounts"].append(mount))
+    runtime.create(bundle)
+    assert bundle.guarded() == "yes"
+
+
+@pytest.mark.parametrize("number", ["SIGSEGV", "SIGABRT", "SIGALRM"])
+def test_a_fault_of_the_runtime_is_none_of_the_containers(runtime, bundle, number):
+    """In the moment in which the configuration would be replaced. SIGALRM stands for a file system that does not answer."""
+    program = runtime.program
+    runtime.program = runtime.folder / "traced"
+    runtime.program.write_text(f'#!/bin/sh\nexec strace -qq -o /dev/null -e trace=rename -e inject=rename:signal={number} {program} "$@"\n')
+    runtime.program.chmod(0o755)
+    runtime.create(bundle)
+    assert "it left a container as it was" in runtime.log.read_text()
+    done = runtime.run("create", "--bundle", bundle.folder, "box", required="yes")
+    assert (done.returncode, done.stderr) == (1, "sparkguard-runtime: failed; the container is not started (SPARKGUARD_REQUIRED)\n")
+
+
+def test_nothing_is_left_open_or_changed_for_the_next_runtime(build, runtime, bundle):
+    """Descriptors, signals and the umask are those that the engine gave."""
+    shown = runtime.folder / "shown"
+    runtime.next.write_text(f"#!/bin/sh\nls /proc/self/fd >{shown}; grep -E '^(Sig[BICP]|Umask)' /proc/self/status >>{shown}; exit 23\n")
+    bare = subprocess.run([runtime.next], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    expected = shown.read_text()
+    assert bare.returncode == 23
+    runtime.conf.write_text("".join(f"{key} = {value}\n" for key, value in runtime.lines.items()))
+    command = [runtime.program, "create", "--bundle", bundle.folder, "box"]
+    environment = {**os.environ, "SPARKGUARD_RUNTIME_CONF": str(runtime.conf)}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert done.returncode == 23 and shown.read_text() == expected
+    assert bundle.guarded() == "yes"
