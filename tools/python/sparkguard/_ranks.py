@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Iterator
 
+from . import _guard
+
 FINE, REFUSED, FAILED = 0, 1, 2  # what became of a step on a rank; the largest counts
 UNBOUNDED = 1 << 40  # samples
 
@@ -17,7 +19,11 @@ _NOT_TAKEN = {"FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "Sync
 
 
 class Ranks:
-    """The ranks of torch.distributed that train a model; alone if it is not initialised when the first step begins."""
+    """The ranks of torch.distributed that train a model; alone if it is not initialised when the first step begins.
+
+    is_alone    there is one rank
+    is_guarded  one of them runs under the guard
+    """
 
     def __init__(self, model: Any) -> None:
         import torch
@@ -26,18 +32,23 @@ class Ranks:
         self._torch, self._distributed = torch, distributed
         self.is_alone = not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
         self._parallel: list[Any] = []
-        if self.is_alone:
-            return
+        self._group = None
+        if not self.is_alone and "gloo" not in distributed.get_backend():
+            # NCCL takes no tensor of the CPU, and one on the GPU would wait for all that is queued there.
+            self._group = distributed.new_group(backend="gloo")
+        self.is_guarded = bool(self.largest(int(_guard.active()))[0])
+        if self.is_guarded and not self.is_alone:
+            self._take(model)
+
+    def _take(self, model: Any) -> None:
+        """Notes what adds gradients. Raises TypeError if a rank cannot run a step alone: on all ranks, which have one model."""
         names = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
         if names & _NOT_TAKEN:
             raise TypeError(f"{', '.join(sorted(names & _NOT_TAKEN))} calls collectives while a step runs: no rank can repeat it")
-        kind = torch.nn.parallel.DistributedDataParallel
+        kind = self._torch.nn.parallel.DistributedDataParallel
         self._parallel = [module for module in model.modules() if isinstance(module, kind)]
         if any(getattr(module, "_comm_hooks", None) for module in self._parallel):
             raise TypeError("gradients are added without DistributedDataParallel's communication hooks; this model has one")
-        # NCCL takes no tensor of the CPU, and one on the GPU would wait for all that is queued there.
-        takes_cpu = "gloo" in distributed.get_backend()
-        self._group = None if takes_cpu else distributed.new_group(backend="gloo")
 
     def largest(self, *values: int) -> list[int]:
         """Returns the largest of each value over all ranks."""

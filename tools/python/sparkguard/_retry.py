@@ -103,6 +103,8 @@ class Retry:
 
         The batches of a step are kept, and run again if a later one is refused. All ranks call this equally often.
         """
+        if not self._ranks.is_guarded:
+            return self._run_parts(_Entry(run, batch), _Outcome())
         outcome = self._begin()
         self._entries.append(_Entry(run, batch))
         if outcome.error is None:
@@ -127,10 +129,7 @@ class Retry:
         if self._state:
             return _Outcome()
         try:
-            self._ranks  # noqa: B018 - the first step finds them
             self._state = StepState(self._model, self._remember)
-        except TypeError:
-            raise  # of a model that is not taken, on all ranks
         except Exception as error:
             return _Outcome(error=error)
         return _Outcome()
@@ -157,9 +156,7 @@ class Retry:
         return outcome
 
     def _run_parts(self, entry: _Entry, outcome: _Outcome) -> Any:
-        bounds = [(0, 0)]
-        if self.micro_batch is not None or _guard.active():
-            bounds = self._bounds(entry.batch)
+        bounds = self._bounds(entry.batch)
         outcome.samples = bounds[0][1]
         if len(bounds) == 1:
             return entry.run(entry.batch, 1.0)

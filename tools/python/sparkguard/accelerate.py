@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
+from . import _guard
 from ._retry import Retry, Weigh
 
 _NOT_TAKEN = {"DEEPSPEED", "FSDP", "MEGATRON_LM", "TP"}
@@ -23,7 +24,7 @@ class AcceleratorRetry(Retry):
 
     def __init__(self, accelerator: Any, model: Any, micro_batch: Optional[int], weigh: Weigh, margin: float) -> None:
         kind = accelerator.distributed_type
-        if getattr(kind, "name", kind) in _NOT_TAKEN:
+        if _guard.active() and getattr(kind, "name", kind) in _NOT_TAKEN:
             raise TypeError(f"sparkguard.retry takes no sharded model ({kind})")
         super().__init__(model, micro_batch, weigh, margin)
         self._accelerator = accelerator

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Mapping, Optional
 
+from . import _guard
 from ._retry import Retry, Weigh
 
 
@@ -34,12 +35,15 @@ def retry(micro_batch: Optional[int] = None, weigh: Weigh = None, margin: float 
 
 def _on_train_start(callback: Any, trainer: Any, module: Any) -> None:
     if not module.automatic_optimization:
+        if not _guard.active():
+            return
         raise TypeError("sparkguard.lightning.retry needs automatic optimization; use sparkguard.retry in training_step")
     callback._steps = _Steps(callback.retry, weigh=callback.retry.weigh, trainer=trainer, module=module)
 
 
 def _on_train_end(callback: Any, trainer: Any, module: Any) -> None:
-    callback._steps.detach()
+    if hasattr(callback, "_steps"):
+        callback._steps.detach()
 
 
 def _on_exception(callback: Any, trainer: Any, module: Any, error: BaseException) -> None:

@@ -14,6 +14,7 @@ import functools
 from contextlib import contextmanager
 from typing import Any, Iterator, Optional
 
+from . import _guard
 from ._retry import Retry, Weigh
 from ._state import Remember
 
@@ -26,7 +27,8 @@ def retry(trainer: Any, micro_batch: Optional[int] = None, margin: float = 0.05,
 
     Raises TypeError for trainers whose ranks cannot repeat a step alone: with DeepSpeed, FSDP or torch.nn.DataParallel.
     """
-    if getattr(trainer, "is_deepspeed_enabled", False) or getattr(trainer, "is_fsdp_enabled", False) or trainer.args.n_gpu > 1:
+    is_sharded = getattr(trainer, "is_deepspeed_enabled", False) or getattr(trainer, "is_fsdp_enabled", False)
+    if _guard.active() and (is_sharded or trainer.args.n_gpu > 1):
         raise TypeError("sparkguard.retry takes one GPU per rank, with DistributedDataParallel or alone")
     found = Retry(trainer.model, micro_batch, margin=margin, remember=remember)
     train, weighted = trainer.training_step, _Weighted(trainer)

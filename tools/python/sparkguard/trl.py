@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Callable, Optional
 
-from . import transformers
+from . import _guard, transformers
 from ._retry import Retry
 
 _ONLINE = ("_generate_and_score_completions", "_generate_completions", "_buffered_inputs")
@@ -25,7 +25,7 @@ def retry(trainer: Any, micro_batch: Optional[int] = None, margin: float = 0.05)
     What the refused attempt has added to the trainer's metrics is taken out again. Raises TypeError also for trainers that
     generate what they train on (GRPO, RLOO): their batches are prompts, and no part of a batch stands alone.
     """
-    if any(hasattr(trainer, name) for name in _ONLINE):
+    if _guard.active() and any(hasattr(trainer, name) for name in _ONLINE):
         raise TypeError(f"{type(trainer).__name__} generates what it trains on; sparkguard.retry cannot split its batches")
 
     def remember() -> Callable[[], None]:
