@@ -183,6 +183,12 @@ def test_fit_follows_the_slope_and_not_the_half():
     assert [_batches.probe_sizes(size) for size in (3, 8, 32)] == [(1, 2), (1, 2), (4, 8)]
 
 
+def test_what_was_left_has_no_reserve_in_it():
+    assert _batches.left_bytes("limit", 50, 10) == 50
+    assert [_batches.left_bytes("reserve", usable, 10) for usable in (50, 7)] == [40, 0]
+    assert _batches.left_bytes("device", 50, 10) == 0
+
+
 class Array:
     """Of no library: a shape and slices."""
 

@@ -74,6 +74,17 @@ def bounds(size: int, largest: Optional[int]) -> list[tuple[int, int]]:
     return list(zip(begins, begins[1:]))
 
 
+def left_bytes(reason: str, usable_bytes: int, reserve_bytes: int) -> int:
+    """Returns what could still be granted when a request was refused, by the figures of its Refusal and the machine's reserve.
+
+    Usable memory has the reserve in it, except under a limit. What a card keeps for its own reserve is not known here: nothing
+    was left.
+    """
+    if reason == "device":
+        return 0
+    return usable_bytes if reason == "limit" else max(0, usable_bytes - reserve_bytes)
+
+
 def probe_sizes(refused: int) -> tuple[int, int]:
     """Returns the two sizes whose memory is measured after a size of three or more samples was refused."""
     small = max(1, refused // 8)

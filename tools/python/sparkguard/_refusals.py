@@ -33,10 +33,11 @@ class Refusal:
     domain: str  # "heap", "mapped", "pinned", "managed" or "device"
     size_bytes: int
     reason: str  # "reserve", "limit", "floor" or "device"
-    usable_bytes: Optional[int]  # left at that time, by the rule that refused
+    usable_bytes: Optional[int]  # at that time, by the rule that refused: left of a limit, else with the reserve in it
 
     def __str__(self) -> str:
-        left = "" if self.usable_bytes is None else f", {size_text(self.usable_bytes)} left"
+        word = "left" if self.reason == "limit" else "usable"
+        left = "" if self.usable_bytes is None else f", {size_text(self.usable_bytes)} {word}"
         return f"{self.call} of {size_text(self.size_bytes)} refused{left} ({self.reason})"
 
 
@@ -110,7 +111,7 @@ def refusals(since: Union[datetime, float, None] = None) -> list[Refusal]:
 
 
 def explain(error: BaseException) -> Optional[str]:
-    """Returns in a sentence what was refused, with what is left and by which rule; None if the exception is no refusal."""
+    """Returns in a sentence what was refused, with what was left or usable and by which rule; None if the exception is no refusal."""
     if not is_refusal(error):
         return None
     found = refusals()

@@ -192,7 +192,7 @@ class Retry:
         """Returns whether all ranks ran the step. Else all have agreed on a smaller micro-batch, or this raises on all."""
         status, proposed = _ranks.FINE, _ranks.UNBOUNDED
         if outcome.error is not None:
-            proposed = self._smaller(outcome) if outcome.is_refusal else 0
+            proposed = self._propose(outcome) if outcome.is_refusal else 0
             status = _ranks.REFUSED if proposed else _ranks.FAILED
         status, proposed = self._ranks.largest(status, -proposed)
         if status == _ranks.FINE:
@@ -220,16 +220,23 @@ class Retry:
             self._state.restore()
         free_memory()
 
+    def _propose(self, outcome: _Outcome) -> int:
+        """Returns what _smaller() does, or half if it fails: the other ranks wait for an answer."""
+        try:
+            return self._smaller(outcome)
+        except Exception:
+            _logger.debug("the slope of memory could not be measured", exc_info=True)
+            return outcome.samples // 2
+
     def _smaller(self, outcome: _Outcome) -> int:
         """Returns the micro-batch that this rank proposes; 0 if there is no smaller one."""
         refused = outcome.samples
         if refused < 2:
             return 0
         self._restore()
-        found = _refusals.refusals(outcome.start)
-        left = found[-1].usable_bytes if found else None
-        fit = None
-        if left is not None and refused > 2:
+        found, now, fit = _refusals.refusals(outcome.start), _guard.stats(), None
+        if found and now and found[-1].usable_bytes is not None and refused > 2:
+            left = _batches.left_bytes(found[-1].reason, found[-1].usable_bytes, now["reserve_bytes"] or 0)
             fit = self._measured_fit(refused, max(outcome.peak_bytes, outcome.held_bytes + left))
         return max(1, min(refused // 2 if fit is None else fit, refused - 1))
 
