@@ -33,7 +33,8 @@ def batch_size(batch: object) -> int:
     """Returns the number of samples. Raises CannotSplit if the arrays of the batch do not agree about it."""
     lengths = _lengths(batch)
     if len(lengths) != 1:
-        raise CannotSplit(f"first dimensions of the arrays are {sorted(lengths) or 'missing'}; give a function that splits the batch")
+        found = sorted(lengths) or "missing"
+        raise CannotSplit(f"first dimensions of the arrays are {found}; give a function that splits the batch")
     return lengths.pop()
 
 
