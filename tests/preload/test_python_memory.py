@@ -50,6 +50,12 @@ def test_bar_shows_the_share_of_the_total(python):
     assert share <= float(bar.split()[-1].rstrip("%")) < share + 10
 
 
+def test_bar_needs_no_unicode(python):
+    done = python("held = bytearray(1 << 30)\nsparkguard.print_memory_stats()", PYTHONIOENCODING="ascii")
+    bar = done.said[-1].split("[")[1].split("]")[0]
+    assert len(bar) == 40 and set(bar) <= {"#", "."}
+
+
 @pytest.mark.parametrize("choice, expected", [("on", "True"), ("off", "False")])
 def test_unified_memory_is_what_was_chosen(python, choice, expected):
     text = "print(sparkguard.is_unified_memory_system(), sparkguard.get_memory_config()['memory_pool'])"

@@ -95,7 +95,8 @@ def print_memory_stats(label: object = "Current") -> None:
         filled = int(_BAR * share)
         print(f"   Free:      {now['free_gb']:.2f} GiB")
         print(f"   Total:     {now['total_gb']:.1f} GiB")
-        print(f"   [{'█' * filled}{'░' * (_BAR - filled)}] {share:.1%}")
+        full, empty = "█░" if (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf") else "#."
+        print(f"   [{full * filled}{empty * (_BAR - filled)}] {share:.1%}")
 
 
 def log_memory_usage(name: object = "") -> None:
