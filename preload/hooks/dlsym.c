@@ -14,6 +14,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/options.h"
+#include "hooks/cuda/nvml.h"
 #include "hooks/real.h"
 
 #include <dlfcn.h>
@@ -61,13 +62,32 @@ static void *absent(const char *name)
     return SG_DLSYM_ABSENT;
 }
 
+/* This library's function for a hook: its export, or one that is not exported. */
+static sg_function find_ours(enum sg_hook hook)
+{
+#define SG_HOOK_LIBC(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
+#define SG_HOOK_NVML(symbol)
+#define SG_HOOK_NVML_HIDDEN(symbol) \
+    if (hook == SG_HOOK_##symbol) \
+        return (sg_function)sg_nvml_##symbol;
+#define SG_HOOK_RUNTIME(symbol)
+#include "hooks/hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
+#undef SG_HOOK_NVML_HIDDEN
+#undef SG_HOOK_RUNTIME
+    return sg_real_ours(hook);
+}
+
 /* Answers a look-up that found this library's export. The exports stand in the global scope even where CUDA is not
  * installed; a program that probes for a driver must not take them for one. */
 static void *answer_global(enum sg_hook hook, const char *name)
 {
     sg_function real =
         sg_hook_table[hook].family == SG_FAMILY_DRIVER ? sg_real_find(hook) : sg_real_dlsym(RTLD_NEXT, name);
-    return real != NULL ? as_pointer(sg_real_ours(hook)) : absent(name);
+    return real != NULL ? as_pointer(find_ours(hook)) : absent(name);
 }
 
 /* Returns whether `found` is the real function of the hook. It may also be a function of another library that wraps the
@@ -103,11 +123,11 @@ void *sg_dlsym_filter(void *handle, const char *name)
     sg_function found = sg_real_dlsym(handle, name);
     if (found == NULL)
         return NULL; /* the libc repeats the look-up and leaves its error */
-    if (found == sg_real_ours(hook))
+    if (found == find_ours(hook))
         return answer_global(hook, name);
     if (sg_hook_table[hook].family == SG_FAMILY_RUNTIME)
         return as_pointer(sg_runtime_thunk(hook, found));
-    return is_real(hook, found) ? as_pointer(sg_real_ours(hook)) : NULL;
+    return is_real(hook, found) ? as_pointer(find_ours(hook)) : NULL;
 }
 
 /* Returns the mode without RTLD_DEEPBIND, unless an option keeps it. A library opened RTLD_DEEPBIND binds to the

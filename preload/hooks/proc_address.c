@@ -28,12 +28,14 @@ static const struct variant {
 #define SG_HOOK_LIBC(symbol)
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {#base, version, is_ptsz, SG_HOOK_##symbol},
 #define SG_HOOK_NVML(symbol)
+#define SG_HOOK_NVML_HIDDEN(symbol)
 #define SG_HOOK_RUNTIME(symbol)
 #define SG_ALSO(base, version, symbol) {#base, version, false, SG_HOOK_##symbol},
 #include "hooks/hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
 #undef SG_HOOK_NVML
+#undef SG_HOOK_NVML_HIDDEN
 #undef SG_HOOK_RUNTIME
 };
 

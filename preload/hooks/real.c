@@ -16,11 +16,13 @@ const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #define SG_HOOK_LIBC(symbol) {#symbol, #symbol, SG_FAMILY_LIBC, 0, false},
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {#symbol, #base, SG_FAMILY_DRIVER, version, is_ptsz},
 #define SG_HOOK_NVML(symbol) {#symbol, #symbol, SG_FAMILY_NVML, 0, false},
+#define SG_HOOK_NVML_HIDDEN(symbol) SG_HOOK_NVML(symbol)
 #define SG_HOOK_RUNTIME(symbol) {#symbol, #symbol, SG_FAMILY_RUNTIME, 0, false},
 #include "hooks/hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
 #undef SG_HOOK_NVML
+#undef SG_HOOK_NVML_HIDDEN
 #undef SG_HOOK_RUNTIME
 };
 
@@ -28,11 +30,13 @@ const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #define SG_HOOK_LIBC(symbol) FITS(symbol)
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) FITS(symbol)
 #define SG_HOOK_NVML(symbol) FITS(symbol)
+#define SG_HOOK_NVML_HIDDEN(symbol) FITS(symbol)
 #define SG_HOOK_RUNTIME(symbol) FITS(symbol)
 #include "hooks/hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
 #undef SG_HOOK_NVML
+#undef SG_HOOK_NVML_HIDDEN
 #undef SG_HOOK_RUNTIME
 
 #define DRIVER "libcuda.so.1"

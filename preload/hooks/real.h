@@ -20,11 +20,13 @@ enum sg_hook {
 #define SG_HOOK_LIBC(symbol) SG_HOOK_##symbol,
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) SG_HOOK_##symbol,
 #define SG_HOOK_NVML(symbol) SG_HOOK_##symbol,
+#define SG_HOOK_NVML_HIDDEN(symbol) SG_HOOK_##symbol,
 #define SG_HOOK_RUNTIME(symbol) SG_HOOK_##symbol,
 #include "hooks/hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
 #undef SG_HOOK_NVML
+#undef SG_HOOK_NVML_HIDDEN
 #undef SG_HOOK_RUNTIME
     SG_HOOK_COUNT
 };

@@ -199,6 +199,7 @@ static sg_function thunk_of(enum sg_hook hook, unsigned number)
 #define SG_HOOK_LIBC(symbol)
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
 #define SG_HOOK_NVML(symbol)
+#define SG_HOOK_NVML_HIDDEN(symbol)
 #define SG_ANSWER(symbol, number) \
     case SG_HOOK_##symbol *RUNTIME_CAPACITY + number: \
         return (sg_function)symbol##_##number;
@@ -207,6 +208,7 @@ static sg_function thunk_of(enum sg_hook hook, unsigned number)
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
 #undef SG_HOOK_NVML
+#undef SG_HOOK_NVML_HIDDEN
 #undef SG_HOOK_RUNTIME
     default:
         return NULL;

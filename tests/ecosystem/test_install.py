@@ -10,11 +10,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor")
+MODULES = ("__init__", "__main__", "_batches", "_guard", "_magic", "_memory", "_phases", "_ranks", "_refusals", "_retry", "_state", "_tools", "_version")
+PACKAGE = (*(f"{name}.py" for name in (*MODULES, "accelerate", "lightning", "transformers", "trl")), "py.typed")
 INSTALLED = {
     "lib/libsparkguard.so",
     "lib/pkgconfig/sparkguard.pc",
     "include/sparkguard.h",
-    *(f"share/sparkguard/sparkguard/{file}" for file in ("__init__.py", "__main__.py", "_guard.py", "_phases.py", "_refusals.py", "_tools.py", "_version.py", "py.typed")),
+    *(f"share/sparkguard/sparkguard/{file}" for file in PACKAGE),
     "share/man/man3/sparkguard.3",
     "share/man/man7/libsparkguard.7",
     *(f"bin/{tool}" for tool in TOOLS),

@@ -194,6 +194,32 @@ def test_a_script_is_guarded_wherever_the_wheel_is_installed(environment):
     assert (environment.folder / "share/man/man1/sparkguard.1").exists()
 
 
+WITHOUT = """
+import importlib, sparkguard
+print(sparkguard.active(), sparkguard.stats(), sparkguard.get_memory_stats(), sparkguard.is_unified_memory_system())
+print(sparkguard.mark("x"), sparkguard.reset_peak(), sparkguard.refusals(), sparkguard.is_refusal(MemoryError()), sparkguard.explain(MemoryError()))
+print(sparkguard.log_memory_usage(), sparkguard.reset_peak_memory_stats(), sparkguard.clear_memory(), sparkguard.setup_unified_memory_env())
+with sparkguard.phase("x") as phase:
+    print(phase.peak_bytes, phase.live_bytes, phase.refused_count)
+for name in ("transformers", "trl", "accelerate", "lightning"):
+    importlib.import_module(f"sparkguard.{name}").retry
+print(sparkguard.get_memory_config()["memory_pool"], sparkguard.configure_accelerator_for_unified_memory({}))
+"""
+
+
+def test_without_the_library_every_function_answers_wherever_the_wheel_is_installed(environment):
+    command = [environment.python, "-c", WITHOUT]
+    done = subprocess.run(command, cwd=environment.home, env=environment.env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "False None None None",
+        "False False [] False None",
+        "None None None None",
+        "None None None",
+        "standard {'device_placement': True}",
+    ]
+
+
 def commands_of_the_readme():
     block = re.search(r"## Use\n\n```\n(.*?)```", (ROOT / "tools/python/README.md").read_text(), re.DOTALL)[1]
     return block.splitlines()

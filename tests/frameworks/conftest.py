@@ -31,6 +31,8 @@ def framework(sim):
 class Client:
     """Runs scripts with the library on this machine as it is: no simulated driver is in their way."""
 
+    package = ROOT / "tools/python"  # sparkguard, as a wheel would install it
+
     def __init__(self, guard):
         self.guard = guard
 
@@ -41,7 +43,8 @@ class Client:
     def example(self, path, *arguments, timeout=400, **variables):
         """A program of scripts/examples, guarded; it must succeed."""
         command = [os.environ["FRAMEWORK_PYTHON"], ROOT / "scripts/examples" / path, *map(str, arguments)]
-        done = self.guard.run(command, env={"PYTHONHASHSEED": "0"} | variables, timeout=timeout)
+        env = {"PYTHONHASHSEED": "0", "PYTHONPATH": self.package, "PATH": f"{self.guard.build}:{os.environ['PATH']}"}
+        done = self.guard.run(command, env=env | variables, timeout=timeout)
         assert done.returncode == 0, done.stderr
         return done
 

@@ -148,6 +148,47 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     return NVML_SUCCESS;
 }
 
+/* ---- what PyTorch asks while it reports an out-of-memory error ---- */
+
+/* SGSIM_NVML_UNSUPPORTED=NAME: that function answers NOT_SUPPORTED. */
+static bool is_unsupported(const char *name)
+{
+    const char *chosen = getenv("SGSIM_NVML_UNSUPPORTED");
+    return chosen && strcmp(chosen, name) == 0;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
+{
+    if (users == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    if (is_unsupported("nvmlDeviceGetHandleByPciBusId_v2"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    *device = &devices[0];
+    return bus_id ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+/* The first version, whose entries have no instances: one process, which is not this one. */
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos)
+{
+    nvmlReturn_t result = check(device, count);
+    if (result == NVML_SUCCESS && is_unsupported("nvmlDeviceGetComputeRunningProcesses"))
+        result = NVML_ERROR_NOT_SUPPORTED;
+    if (result != NVML_SUCCESS)
+        return result;
+    if (*count > 0)
+        infos[0] = (nvmlProcessInfo_v1_t){1, GIB};
+    result = *count > 0 ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+    *count = 1;
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, void *pci)
+{
+    (void)link;
+    nvmlReturn_t result = check(device, pci);
+    return result == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : result;
+}
+
 /* ---- what a client needs on its way there ---- */
 
 static nvmlReturn_t disturb(const char *call);
@@ -159,6 +200,8 @@ nvmlReturn_t nvmlInit_v2(void)
         return result;
     for (unsigned int i = 0; i < DEVICES_MOST; i++)
         devices[i].index = i;
+    if (is_unsupported("nvmlInit_v2"))
+        return NVML_ERROR_NOT_SUPPORTED;
     users++;
     return NVML_SUCCESS;
 }

@@ -5,7 +5,8 @@
  * and other tenants. Programs size themselves by it. Therefore the hooks replace both figures:
  *   - free is the largest request that admission would grant now.
  *   - total is the memory that all guarded programs could have, fixed at the first query of the process.
- * Errors of the driver are passed on, except OUT_OF_MEMORY: PyTorch queries while it reports an out-of-memory error.
+ * Errors of the driver are passed on, except OUT_OF_MEMORY, and NOT_SUPPORTED in a thread that was refused a request: PyTorch
+ * queries while it reports an out-of-memory error, and raises another one if the query fails.
  * Below the floor, where the driver has been seen to hang, the driver is not called. Observe mode changes no answer.
  */
 #include "hooks/cuda/meminfo.h"
@@ -90,7 +91,8 @@ static SG_INLINE bool is_answered_here(CUdevice *device)
 /* True if the hook replaces a driver answer with this result. */
 static bool is_replaced(CUresult result)
 {
-    return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ||
+           (result == CUDA_ERROR_NOT_SUPPORTED && sg_self.refused_count != 0);
 }
 
 /* Returns the driver's own answer. */

@@ -1,5 +1,6 @@
 /*
- * nvml.c - hooks of NVML's memory info, which then reports the same as cuMemGetInfo (SPARKGUARD_MEMINFO, meminfo.c).
+ * nvml.c - hooks of NVML's memory info, which then reports the same as cuMemGetInfo (SPARKGUARD_MEMINFO, meminfo.c), and
+ * of the three functions that PyTorch calls while it reports an out-of-memory error (docs/assumptions.md).
  *
  * Programs call NVML before they use CUDA (vLLM) or without it (monitors). The hooks must not call cuInit for them.
  * Three sources say, in this order, whether a device's memory is unified:
@@ -108,5 +109,67 @@ SG_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemor
     memory->reserved = 0; /* the total does not include the reserve */
     memory->free = answer.free_bytes;
     memory->used = answer.total_bytes - answer.free_bytes;
+    return NVML_SUCCESS;
+}
+
+/* ---- what PyTorch asks about processes before it raises torch.OutOfMemoryError ---- */
+
+/* PyTorch asserts that these three succeed. Where one is not supported, the program would get a RuntimeError about NVML,
+ * and not the OutOfMemoryError that scripts wait for. So in a thread that was refused a request, NOT_SUPPORTED becomes a
+ * list without processes. Every other answer, and every answer to other threads, is NVML's. */
+
+static char no_device;            /* its address stands for a device that NVML has no handle for */
+static uint32_t is_init_replaced; /* (atomic) NVML is not initialised, and a program was told that it is */
+
+/* Inlined into the hook, whose frame sg_cuda_is_ours needs. */
+static SG_INLINE bool may_replace(nvmlReturn_t result)
+{
+    bool is_unknown = result == NVML_ERROR_NOT_SUPPORTED ||
+                      (result == NVML_ERROR_UNINITIALIZED && sg_load_acquire(&is_init_replaced) != 0);
+    return is_unknown && sg_meminfo_is_honest() && sg_self.refused_count != 0;
+}
+
+/* The handle of the only device; NULL if there is another number of them or NVML does not say. */
+static nvmlDevice_t find_only_device(sg_function by_bus_id)
+{
+    nvmlReturn_t (*get_count)(unsigned int *) =
+        (__typeof__(get_count))sg_real_beside(by_bus_id, "nvmlDeviceGetCount_v2");
+    nvmlReturn_t (*get_handle)(unsigned int, nvmlDevice_t *) =
+        (__typeof__(get_handle))sg_real_beside(by_bus_id, "nvmlDeviceGetHandleByIndex_v2");
+    unsigned int count = 0;
+    nvmlDevice_t device = NULL;
+    if (get_count == NULL || get_handle == NULL || get_count(&count) != NVML_SUCCESS || count != 1)
+        return NULL;
+    return get_handle(0, &device) == NVML_SUCCESS ? device : NULL;
+}
+
+nvmlReturn_t sg_nvml_nvmlInit_v2(void)
+{
+    nvmlReturn_t result = NVML_CALL(nvmlInit_v2);
+    if (!may_replace(result))
+        return result;
+    sg_store_release(&is_init_replaced, 1u);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t sg_nvml_nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
+{
+    nvmlReturn_t result = NVML_CALL(nvmlDeviceGetHandleByPciBusId_v2, bus_id, device);
+    if (device == NULL || !may_replace(result))
+        return result;
+    nvmlDevice_t only = find_only_device((sg_function)SG_REAL(nvmlDeviceGetHandleByPciBusId_v2));
+    *device = only != NULL ? only : (nvmlDevice_t)(void *)&no_device;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t sg_nvml_nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                          nvmlProcessInfo_v1_t *processes)
+{
+    bool is_ours = device == (nvmlDevice_t)(void *)&no_device;
+    nvmlReturn_t result =
+        is_ours ? NVML_ERROR_NOT_SUPPORTED : NVML_CALL(nvmlDeviceGetComputeRunningProcesses, device, count, processes);
+    if (count == NULL || !may_replace(result))
+        return result;
+    *count = 0;
     return NVML_SUCCESS;
 }

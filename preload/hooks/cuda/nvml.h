@@ -26,10 +26,26 @@ typedef struct {
 #define NVML_MEMORY_V2 ((unsigned int)sizeof(nvmlMemory_v2_t) | 2u << 24)
 _Static_assert(sizeof(nvmlMemory_t) == 24 && NVML_MEMORY_V2 == 0x02000028, "as NVIDIA has them");
 
+/* The entry of the first version of nvmlDeviceGetComputeRunningProcesses, whose symbol has no suffix. */
+typedef struct {
+    unsigned int pid;
+    unsigned long long used_bytes;
+} nvmlProcessInfo_v1_t;
+
 #define NVML_DEVICE_UUID_V2_BUFFER_SIZE 96
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
+nvmlReturn_t nvmlInit_v2(void);
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                  nvmlProcessInfo_v1_t *processes);
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length);
+
+/* The hooks of those that are not exported (SG_HOOK_NVML_HIDDEN). */
+nvmlReturn_t sg_nvml_nvmlInit_v2(void);
+nvmlReturn_t sg_nvml_nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device);
+nvmlReturn_t sg_nvml_nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                          nvmlProcessInfo_v1_t *processes);
 
 #endif

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Fine-tuning with Hugging Face's Trainer, or with TRL's SFTTrainer: a batch that is refused becomes smaller until it fits.
+"""Fine-tuning with Hugging Face's Trainer, or with TRL's SFTTrainer: a batch that is refused goes on in parts that fit.
 
+    pip install sparkguard-*.whl     # the package of `make wheel`, for this Python
     LD_PRELOAD=libsparkguard.so SPARKGUARD_LIMIT=900M python3 finetune.py [--trl] [--batch 256]
 
-What does it is Accelerate's own search, auto_find_batch_size: it knows a refusal by PyTorch's words, takes a tenth off the
-batch and begins again. Model, tokenizer and text are made here; nothing is downloaded.
+sparkguard.transformers.retry is the line that does it; what is learned in a step stays the same. Model, tokenizer and text are
+made here; nothing is downloaded.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import tempfile
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
+
+import sparkguard
 
 TOKENS = 256
 
@@ -43,7 +46,7 @@ def make_trl_trainer(folder, batch):
 
 def settings(batch):
     quiet = {"report_to": [], "save_strategy": "no", "disable_tqdm": True, "use_cpu": not torch.cuda.is_available()}
-    return {"per_device_train_batch_size": batch, "auto_find_batch_size": True, "max_steps": 2, **quiet}
+    return {"per_device_train_batch_size": batch, "max_steps": 2, **quiet}
 
 
 def main():
@@ -53,8 +56,10 @@ def main():
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         trainer = (make_trl_trainer if words.trl else make_trainer)(folder, words.batch)
+        training = (sparkguard.trl if words.trl else sparkguard.transformers).retry(trainer)
         done = trainer.train()
-    print(f"{done.global_step} steps with batch {trainer._train_batch_size} of {words.batch}")
+    parts = f"{training.micro_batch or words.batch} at a time, {training.retries} repeated"
+    print(f"{done.global_step} steps of {words.batch}, {parts}")
 
 
 if __name__ == "__main__":

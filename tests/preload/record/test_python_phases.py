@@ -115,6 +115,19 @@ for now in (before, after):
     assert near(done.said[0:1], 150) and near(done.said[2:3], 0) and done.said[1::2] == ["True", "True"]
 
 
+def test_a_reset_of_the_peaks_leaves_open_phases_theirs(python):
+    done = python(
+        """
+with sparkguard.phase("sizes") as sizes:
+    take(90)
+    sparkguard.reset_peak()
+    take(10)
+print(mib(sizes) - base, (sparkguard.stats()["peak_bytes"] >> 20) - base)
+"""
+    )
+    assert near(done.said, 90, 10)
+
+
 def test_phases_of_threads_overlap(python):
     done = python(
         """

@@ -109,6 +109,29 @@ print(sparkguard.is_refusal(RuntimeError("rethrown")), sparkguard.is_refusal(Run
     assert done.said == ["True False"]
 
 
+@pytest.mark.parametrize("kind, expected", [("torch.OutOfMemoryError", "True"), ("RuntimeError", "False")])
+def test_beside_other_python_threads_such_a_refusal_counts_for_torchs_own_error(python, kind, expected):
+    """As with a progress bar's thread; whatever else is raised at that moment may be foreign."""
+    done = python(
+        f"""
+import ctypes, types
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {{}})
+over = threading.Event()
+threading.Thread(target=over.wait).start()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+thread, result = ctypes.c_ulong(), ctypes.c_void_p()
+start = ctypes.cast(libc.malloc, ctypes.c_void_p)
+assert libc.pthread_create(ctypes.byref(thread), None, start, ctypes.c_void_p(8 << 30)) == 0
+assert libc.pthread_join(thread, ctypes.byref(result)) == 0 and not result.value
+print(sparkguard.is_refusal({kind}("rethrown")))
+over.set()
+"""
+    )
+    assert done.said == [expected]
+
+
 def test_refusals_are_objects_and_begin_where_asked(python):
     done = python(
         """

@@ -1,17 +1,14 @@
-"""The C API of the guard (sparkguard.h) through ctypes, and the same figures under the names that training scripts use."""
+"""The C API of the guard (sparkguard.h) through ctypes."""
 
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 from typing import Optional, TypedDict
 
-_GIB = 1024**3
 _UNKNOWN = 2**64 - 1
 _DOMAINS = ("heap", "mapped", "pinned", "managed", "device")
 _guard = ctypes.CDLL(None)
-_logger = logging.getLogger("sparkguard")
 
 
 class DomainStats(TypedDict):
@@ -32,15 +29,6 @@ class Stats(TypedDict):
     reserve_bytes: Optional[int]
     unified: Optional[bool]
     domains: dict[str, DomainStats]
-
-
-class MemoryStats(TypedDict):
-    """What get_memory_stats() returns. Sizes are GiB."""
-
-    allocated_gb: float
-    reserved_gb: float
-    max_allocated_gb: float
-    num_alloc_retries: int
 
 
 class _Domain(ctypes.Structure):
@@ -140,45 +128,6 @@ def stats() -> Optional[Stats]:
 
 
 def reset_peak() -> bool:
-    """Resets the peaks of stats() and of the present phase to the live bytes. Returns False without the guard."""
+    """Resets the peaks of stats() and of the report's present phase. Open blocks of _phases.py must have noted theirs."""
     _folded.clear()
     return _call("sparkguard_reset_peak") == 0
-
-
-# ---- the same under the names that training scripts use -------------------------------------------------------------------
-
-
-def get_memory_stats() -> MemoryStats:
-    """Returns figures in GiB. The guard counts memory taken from the system, which a caching allocator calls reserved, so
-    allocated and reserved are equal. Without the guard all are zero; active() tells the difference."""
-    now = stats()
-    live = now["live_bytes"] / _GIB if now else 0.0
-    return {
-        "allocated_gb": live,
-        "reserved_gb": live,
-        "max_allocated_gb": now["peak_bytes"] / _GIB if now else 0.0,
-        "num_alloc_retries": now["refused_count"] if now else 0,
-    }
-
-
-def log_memory_usage(name: object = "") -> None:
-    """Logs one line at level INFO to the logger "sparkguard"."""
-    now = stats()
-    if now is None:
-        _logger.info("[%s] not under sparkguard", name)
-        return
-    usable = "unknown" if now["usable_bytes"] is None else f"{now['usable_bytes'] / _GIB:.2f} GiB"
-    live, peak = now["live_bytes"] / _GIB, now["peak_bytes"] / _GIB
-    _logger.info("[%s] memory: live %.2f GiB, peak %.2f GiB, usable %s", name, live, peak, usable)
-
-
-def reset_peak_memory_stats() -> None:
-    """Is reset_peak() under PyTorch's name."""
-    reset_peak()
-
-
-def is_unified_memory_system() -> Optional[bool]:
-    """Returns whether device memory is the machine's memory. Until the program uses CUDA, unless SPARKGUARD_UNIFIED is set,
-    and without the guard, returns None."""
-    now = stats()
-    return now["unified"] if now else None

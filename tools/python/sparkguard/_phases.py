@@ -36,7 +36,7 @@ class Phase:
     def __enter__(self) -> Phase:
         with _lock:
             _guard.mark(self.name)
-            now = _note_peaks()
+            now = note_peaks()
             self._refused_before = now["refused_count"] if now else 0
             self.peak_bytes = now["live_bytes"] if now else None
             _open.append(self)
@@ -51,7 +51,7 @@ class Phase:
             if self in _open:
                 # In the report the phase around this one goes on, with an entry of its own.
                 _guard.mark(around[-1].name if around else f"after {self.name}")
-            now = _note_peaks()
+            now = note_peaks()
             if now:
                 self.live_bytes = now["live_bytes"]
                 self.refused_count = now["refused_count"] - self._refused_before
@@ -69,13 +69,23 @@ def phase(name: object) -> Phase:
     return Phase(name)
 
 
-def _note_peaks() -> Optional[_guard.Stats]:
-    """Notes the peak since the last call for all open phases, and begins a new one."""
-    now = _guard.fold_peaks()
-    if now:
-        for each in _open:
-            each.peak_bytes = max(each.peak_bytes or 0, now["peak_bytes"])
-    return now
+def note_peaks() -> Optional[_guard.Stats]:
+    """Notes the peak since the last call for all open phases, and begins a new one. Returns the figures up to now."""
+    with _lock:
+        now = _guard.fold_peaks()
+        if now:
+            for each in _open:
+                each.peak_bytes = max(each.peak_bytes or 0, now["peak_bytes"])
+        return now
+
+
+def reset_peak() -> bool:
+    """Resets the peaks of stats(), and of the report's present phase, to the live bytes. Returns False without the guard.
+
+    Blocks of phase() that are open keep the peak that they have seen.
+    """
+    note_peaks()
+    return _guard.reset_peak()
 
 
 def _begin_child() -> None:

@@ -2,8 +2,9 @@
 
 Whether an exception is a refusal is counted, not parsed: frameworks give a refused request many types and texts. The guard
 counts the refusals of each thread, and most exceptions rise in the thread whose request was refused. PyTorch's backward runs
-in threads of its own, which Python does not know; while a program has one Python thread, their refusals count as well. What
-the refused request was is read by sparkguard-report, from the record that the guard keeps of this process.
+in threads of its own, which Python does not know. Their refusals count as well while a program has one Python thread, and for a
+torch.OutOfMemoryError, which is out of memory in any case. What the refused request was is read by sparkguard-report, from the
+record that the guard keeps of this process.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,11 +33,12 @@ class Refusal:
     domain: str  # "heap", "mapped", "pinned", "managed" or "device"
     size_bytes: int
     reason: str  # "reserve", "limit", "floor" or "device"
-    usable_bytes: Optional[int]  # left at that time, by the rule that refused
+    usable_bytes: Optional[int]  # at that time, by the rule that refused: left of a limit, else with the reserve in it
 
     def __str__(self) -> str:
-        left = "" if self.usable_bytes is None else f", {_text(self.usable_bytes)} left"
-        return f"{self.call} of {_text(self.size_bytes)} refused{left} ({self.reason})"
+        word = "left" if self.reason == "limit" else "usable"
+        left = "" if self.usable_bytes is None else f", {size_text(self.usable_bytes)} {word}"
+        return f"{self.call} of {size_text(self.size_bytes)} refused{left} ({self.reason})"
 
 
 class _Seen(threading.local):
@@ -48,7 +51,8 @@ _seen = _Seen()
 _seen_of_process = 0  # the same for all threads together
 
 
-def _text(size: int) -> str:
+def size_text(size: int) -> str:
+    """Returns a number of bytes as people read it: "9.1 GiB"."""
     value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while value >= 1024 and len(units) > 1:
         value /= 1024
@@ -58,28 +62,34 @@ def _text(size: int) -> str:
 
 def forget() -> None:
     """Lets no refusal of this thread up to now explain a later exception. The begin of a phase does that."""
-    _was_refused()
+    _was_refused(False)
 
 
-def _was_refused() -> bool:
-    """Returns whether this thread was refused a request since the last call; the only Python thread: whether any was."""
+def _was_refused(counts_all_threads: bool) -> bool:
+    """Returns whether this thread, or any thread, was refused a request since the last call of this thread."""
     global _seen_of_process
     thread, process = _guard.refused_counts()
     own, any_thread = thread > _seen.count, process > _seen_of_process
     _seen.count, _seen_of_process = thread, process
-    return own or (any_thread and threading.active_count() == 1)
+    return own or (any_thread and counts_all_threads)
+
+
+def _is_torchs(error: BaseException) -> bool:
+    kind = getattr(sys.modules.get("torch"), "OutOfMemoryError", None)
+    return isinstance(kind, type) and isinstance(error, kind)
 
 
 def is_refusal(error: BaseException) -> bool:
     """Returns whether the guard refused a request while this exception came to be, whatever its type or text.
 
     True if a request of the calling thread was refused since the last exception that was judged here, or since the begin of
-    the thread's last phase. So call it in the thread that caught the exception, for each exception that may be a refusal. The
-    answer for an exception stays. Without the guard it is False.
+    the thread's last phase. So call it in the thread that caught the exception, for each exception that may be a refusal. A
+    refusal in a thread that is not Python's, as PyTorch's backward has them on a GPU, counts for torch.OutOfMemoryError, and for
+    any exception while the program has one Python thread. The answer for an exception stays. Without the guard it is False.
     """
     known = getattr(error, _ANSWER, None)
     if known is None:
-        known = _was_refused()
+        known = _was_refused(threading.active_count() == 1 or _is_torchs(error))
         try:
             setattr(error, _ANSWER, known)
         except (AttributeError, TypeError):  # of a type without attributes
@@ -101,7 +111,7 @@ def refusals(since: Union[datetime, float, None] = None) -> list[Refusal]:
 
 
 def explain(error: BaseException) -> Optional[str]:
-    """Returns in a sentence what was refused, with what is left and by which rule; None if the exception is no refusal."""
+    """Returns in a sentence what was refused, with what was left or usable and by which rule; None if the exception is no refusal."""
     if not is_refusal(error):
         return None
     found = refusals()
