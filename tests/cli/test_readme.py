@@ -74,7 +74,7 @@ def test_the_seven_usual_questions_are_answered():
 
 def test_it_says_how_to_guard_a_whole_machine_and_how_to_uninstall():
     install = section("Install")
-    assert "/etc/profile.d/" in install and "sparkguard --check" in install
+    assert "sparkguard-doctor --setup | sudo sh" in install and "--setup=undo" in install and "sparkguard --check" in install
     assert "apt remove sparkguard" in install and "make uninstall" in install and "pip uninstall sparkguard" in install
 
 
