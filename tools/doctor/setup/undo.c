@@ -1,8 +1,9 @@
 /*
- * undo.c - see setup.h: from the list that a set-up has left, prints the script that takes all of it back, last step first.
+ * undo.c - see setup.h: from the list that a set-up has left, prints the script that takes all of it back, last step
+ * first.
  *
- * A file that is as the set-up left it becomes what it was before, byte for byte, with its mode and owner. Out of a file
- * that somebody has edited since, only our part is taken. A file that was ours alone and was edited is left.
+ * A file that is as the set-up left it becomes what it was before, byte for byte, with its mode and owner. Out of a
+ * file that somebody has edited since, only our part is taken. A file that was ours alone and was edited is left.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
