@@ -1,10 +1,11 @@
 /*
- * container.c - commands that start a container: docker run, podman run. The program of such a command is a client, and
- * the memory is the container's. So each run's job gets its name and its settings by options that are put behind the
- * word "run", and nothing is preloaded into the client.
+ * container.c - commands that start a container: docker run, podman run. The program of such a command is a client,
+ * and the memory is the container's. So each run's job gets its name and its settings by options that are put behind
+ * the word "run", and nothing is preloaded into the client.
  *
- * A container must bring the guard: by the runtime that sparkguard-doctor --setup makes the default, by a CDI device, or
- * by variables of its own. Without it a sweep would take the machine down, so it is refused before anything is started.
+ * A container must bring the guard: by the runtime that sparkguard-doctor --setup makes the default, by a CDI device,
+ * or by variables of its own. Without it a sweep would take the machine down, so it is refused before anything is
+ * started.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -66,7 +67,7 @@ static size_t find_client(char *const *words)
     return at;
 }
 
-/* Returns the word behind an option, with its value in *value ("" where it has none). `flags` are options without value. */
+/* Returns the word behind an option, with its value in *value, "" where it has none. `flags` take no value. */
 static size_t skip_option(char *const *words, size_t at, const char *const *flags, const char *letters,
                           const char **value)
 {

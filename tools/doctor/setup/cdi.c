@@ -1,6 +1,6 @@
 /*
- * cdi.c - see setup.h: a specification of the Container Device Interface, for those who would rather name the guard in each
- * `docker run --device` than have a runtime for all.
+ * cdi.c - see setup.h: a specification of the Container Device Interface, for those who would rather name the guard in
+ * each `docker run --device` than have a runtime for all.
  *
  * Version 0.5.0 has all that is used, and the CDI of Podman 4.3 knows no later one.
  */

@@ -1,8 +1,8 @@
 /*
  * logins.c - see setup.h: logins, users' services, and the services that take memory.
  *
- * Every login gets the library, by PAM and by systemd's user manager. The shared directory is given only to who can write
- * there: the library tells all others in each of their programs that it cannot.
+ * Every login gets the library, by PAM and by systemd's user manager. The shared directory is given only to who can
+ * write there: the library tells all others in each of their programs that it cannot.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

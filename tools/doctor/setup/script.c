@@ -1,8 +1,9 @@
 /*
  * script.c - see setup.h: the parts of the scripts that are always the same.
  *
- * Everything is in main(), which the last line calls: of a script that arrives in part nothing is done. A file is written
- * beside its place and renamed, after the list has it; so the list never lacks what was done. Lines of the list:
+ * Everything is in main(), which the last line calls: of a script that arrives in part nothing is done. A file is
+ * written beside its place and renamed, after the list has it; so the list never lacks what was done. Lines of the
+ * list:
  *
  *   dir FOLDER                         made here
  *   shared FOLDER                      made here, with what guarded programs leave in it

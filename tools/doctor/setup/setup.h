@@ -51,7 +51,7 @@ enum setup_file { SETUP_ABSENT, SETUP_READ, SETUP_ODD, SETUP_UNREADABLE };
 enum setup_file setup_read(const struct doctor *doctor, const char *path, char **text, size_t *length);
 /* Returns the path of a program in the usual folders, NULL if in none. A name with a slash is its own path. */
 char *setup_find_program(const struct doctor *doctor, const char *name);
-/* Returns the path of the library, or NULL after a message on stderr: not there, or others than root could replace it. */
+/* Returns the path of the library, or NULL after a message on stderr: not there, or not root's alone to replace. */
 char *setup_find_library(const struct doctor *doctor);
 /* Returns the path of sparkguard-runtime, or NULL. */
 char *setup_find_runtime(const struct doctor *doctor);
@@ -83,7 +83,7 @@ char *setup_json_text(const json_t *json, const char *example);
 /* wrap.c */
 /* Returns the OCI runtime behind a wrapper that an earlier set-up made, NULL if there is none. */
 char *setup_wrapped(const struct setup *setup, const char *engine);
-/* The steps for a wrapper that calls sparkguard-runtime, or `next` where it is gone. Returns whether it will be there. */
+/* Prints a wrapper that calls sparkguard-runtime, or `next` where that is gone. Returns whether it will be there. */
 bool setup_wrap(struct setup *setup, const char *engine, const char *next);
 
 /* engines.c: Docker, Podman, containerd. */

@@ -86,8 +86,8 @@ void setup_document(FILE *stream, const char *content)
 {
     char end[64] = "END";
     size_t length = strlen(content);
-    while (has_line(content, end) && strlen(end) + 2 < sizeof end)
-        strcat(end, "_");
+    for (size_t at = 3; at + 1 < sizeof end && has_line(content, end); at++)
+        end[at] = '_'; /* the array is zeroed */
     fprintf(stream, " <<'%s'\n%s%s%s\n", end, content, length > 0 && content[length - 1] != '\n' ? "\n" : "", end);
 }
 

@@ -1,8 +1,9 @@
 /*
- * undo.c - see setup.h: from the list that a set-up has left, prints the script that takes all of it back, last step first.
+ * undo.c - see setup.h: from the list that a set-up has left, prints the script that takes all of it back, last step
+ * first.
  *
- * A file that is as the set-up left it becomes what it was before, byte for byte, with its mode and owner. Out of a file
- * that somebody has edited since, only our part is taken. A file that was ours alone and was edited is left.
+ * A file that is as the set-up left it becomes what it was before, byte for byte, with its mode and owner. Out of a
+ * file that somebody has edited since, only our part is taken. A file that was ours alone and was edited is left.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -234,6 +235,8 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
     char sum[SETUP_SUM_CAPACITY] = "none", *text;
     size_t length;
     const char *path = word[1], *kind = word[2], *before = word[3], *after = word[4];
+    if (path == NULL || kind == NULL || before == NULL || after == NULL)
+        return; /* is_trusted() has counted them, which the analyzer does not see */
     enum setup_file file = setup_read(undo->setup.doctor, path, &text, &length);
     const char *engine = engine_of(path);
     if (engine != NULL) { /* a running container needs its engine's part to be ended */
@@ -294,7 +297,7 @@ static bool undo_line(struct undo *undo, const char *line, char **state_folders)
     while ((next = strsep(&rest, " ")) != NULL && (is_good = count < WORDS_MAX && next[0] != '\0'))
         word[count++] = next;
     is_good = is_good && is_trusted(word, count);
-    if (!is_good)
+    if (!is_good || word[1] == NULL)
         goto end;
     if (strcmp(word[0], "file") == 0) {
         undo_file(undo, word, line + 5);

@@ -1,6 +1,7 @@
 /*
- * wrap.c - see setup.h: the wrappers. Each engine calls one of a few lines, which knows the runtime that this engine had
- * so far, and calls that one where sparkguard-runtime is gone: containers start also after the package was removed.
+ * wrap.c - see setup.h: the wrappers. Each engine calls one of a few lines, which knows the runtime that this engine
+ * had so far, and calls that one where sparkguard-runtime is gone: containers start also after the package was
+ * removed.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
