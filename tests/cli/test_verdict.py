@@ -89,6 +89,16 @@ def would_have_been_refused(make):
     return [segment.set("slot.flags", GUARDING | SHARING | OBSERVE)]
 
 
+def observed_beyond_its_limit(make):
+    """The run has shown what it needs."""
+    segment = refused(holding(make, 15 * GIB, **{"slot.limit_bytes": 12 * GIB}), 2, "limit", left=0)
+    return [segment.set("slot.flags", GUARDING | SHARING | OBSERVE)]
+
+
+def refused_more_often_than_is_kept(make):
+    return [refused(holding(make, 11 * GIB, **{"slot.limit_bytes": 12 * GIB}), 500, "limit", size=3 * GIB)]
+
+
 def not_guarding(make):
     return [holding(make, 11 * GIB).set("slot.flags", 0)]
 
@@ -142,6 +152,8 @@ ENDS = [
     (refused_for_several_reasons, "refused_reserve"),
     (refused_small_requests_only, "refused_reserve"),
     (would_have_been_refused, "refused_limit"),
+    (observed_beyond_its_limit, "refused_limit"),
+    (refused_more_often_than_is_kept, "refused_limit"),
     (not_guarding, "ok"),
     (killed_by_its_user, "killed"),
     (crashed, "killed"),

@@ -44,6 +44,7 @@ struct run {
     uint64_t missing_bytes; /* largest part that a refused request lacked, of the last one's reason */
     uint64_t enough_bytes;  /* limit that every request refused for it would have kept; 0: unknown */
     uint64_t refused_count;
+    size_t compared_count; /* refusals from which the two above were computed: a record keeps the last 64 */
     bool is_of_one_reason; /* all known refusals have the last one's reason */
     bool is_observing;
     bool is_guarding; /* a process decided by the kernel's figures */
@@ -134,7 +135,11 @@ static void take_refusals(struct run *run, const struct model_process *process)
         if (refusal->usable_bytes == SG_UNKNOWN || kept == SG_UNKNOWN || (is_limit && limit == SG_UNKNOWN))
             continue;
         uint64_t missing = bytes_less(bytes_add(refusal->size_bytes, kept), refusal->usable_bytes);
-        if (is_limit && refusal->usable_bytes == 0) /* it may have been over its limit, by its peak at most */
+        run->compared_count++;
+        if (process->is_observing && is_limit &&
+            run->peak_bytes > limit) /* nothing was refused: the peak is the need */
+            missing = run->peak_bytes - limit;
+        else if (is_limit && refusal->usable_bytes == 0) /* it may have been over its limit, by its peak at most */
             missing = bytes_max(missing, bytes_less(bytes_add(process->peak_bytes, refusal->size_bytes), limit));
         run->missing_bytes = bytes_max(run->missing_bytes, missing);
         if (is_limit)
@@ -206,9 +211,17 @@ static char *refusals_of(const struct run *run)
 static char *enough_of(const struct run *run)
 {
     char size[TEXT_SIZE_CAPACITY];
-    const char *what = run->refused_count > 1 ? "each of these requests" : "this request";
+    char what[64];
     if (run->missing_bytes == 0)
         return text_copy("", 0);
+    if (run->is_observing && run->enough_bytes != 0 && run->enough_bytes == run->peak_bytes)
+        snprintf(what, sizeof what, "this run");
+    else if (run->refused_count > run->compared_count && run->compared_count == 1)
+        snprintf(what, sizeof what, "the last request");
+    else if (run->refused_count > run->compared_count)
+        snprintf(what, sizeof what, "each of the last %zu such requests", run->compared_count);
+    else
+        snprintf(what, sizeof what, run->refused_count > 1 ? "each of these requests" : "this request");
     if (run->enough_bytes != 0) {
         sg_format_limit_up(size, run->enough_bytes, run->limit_bytes);
         return text_format("; a limit of %s would have been enough for %s", size, what);

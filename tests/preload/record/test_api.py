@@ -166,3 +166,12 @@ def test_python_runs_without_the_guard(guard):
     assert done.said["stats"] == "stats None" and done.said["gb"] == "gb None" and done.said["unified"] == "unified None"
     assert done.said["reset"] == "reset False None"
     assert "[here] not under sparkguard" in done.stderr
+
+
+def test_the_package_beside_the_module_runs_as_a_program(guard):
+    """`python -m sparkguard` with the folder of the one-file module in the path: it must not end at once, as if all had been well."""
+    env = {"PYTHONPATH": TOOLS.parent, "PATH": f"{Path(guard.library).parent}:/usr/bin:/bin"}
+    done = guard.run([sys.executable, "-m", "sparkguard", "run", "-c", "print('ran')"], env=env, preload=[])
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    done = guard.run([sys.executable, "-m", "sparkguard"], env=env, preload=[])
+    assert done.returncode == 2 and "run" in done.stderr
