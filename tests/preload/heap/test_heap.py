@@ -49,7 +49,7 @@ CASES = """
     blocks_in_exit_handlers_are_counted
 """.split()
 SIZE = r"\d+(\.\d)? [KMG]?i?B"
-TAIL = rf"; this process holds {SIZE}, peak {SIZE}; see sparkguard-report (\d+)(?:; .*enough)?"
+TAIL = rf"; this process holds {SIZE}, peak {SIZE}; see sparkguard-report (\d+)(?:; .*enough for this request)?"
 
 
 def run(guard, name, *arguments, env=None, **options):

@@ -824,6 +824,17 @@ static int count_lines(const char *text)
     return lines;
 }
 
+/* The line without the part about the largest process of this machine: the test has not started it. */
+static const char *without_holder(const char *line)
+{
+    static char text[1024];
+    snprintf(text, sizeof text, "%s", line);
+    char *holder = strstr(text, "; largest other: "), *rest = holder != NULL ? strchr(holder + 1, ';') : NULL;
+    if (rest != NULL)
+        memmove(holder, rest, strlen(rest) + 1);
+    return text;
+}
+
 CHILD_TEST(a_refusal_is_counted_recorded_and_said_once_a_second)
 {
     begin(10 * GIB);
@@ -839,10 +850,10 @@ CHILD_TEST(a_refusal_is_counted_recorded_and_said_once_a_second)
     CHECK_EQUAL(last_refusal()->domain, SG_DOMAIN_DEVICE);
     CHECK_EQUAL(last_refusal()->observed, 0);
     if (is_within_a_second)
-        CHECK_TEXT(said(),
+        CHECK_TEXT(without_holder(said()),
                    "sparkguard: refused call of 12.0 GiB: 10.0 GiB usable, 1.0 GiB kept in reserve "
                    "(SPARKGUARD_RESERVE); this process holds 3.0 GiB, peak 3.0 GiB; 3.0 GiB more would have been "
-                   "enough\n");
+                   "enough for this request\n");
 }
 
 CHILD_TEST(small_refusals_are_all_counted_but_recorded_once_a_second)
