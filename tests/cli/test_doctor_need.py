@@ -59,6 +59,12 @@ def test_the_command_is_executed_with_its_own_options(gate):
     assert gate.run("--need=80G", "--", "echo", "x").stdout == "x\n"
 
 
+def test_the_launcher_beside_the_tool_is_named_where_the_path_has_none(gate, tools):
+    done = gate.run("--need=80G", "sparkguard", "--version", PATH="/nowhere")
+    assert done.returncode == 127
+    assert done.stderr == f"sparkguard-doctor: cannot run sparkguard: No such file or directory; there is one beside this tool: {tools}/sparkguard\n"
+
+
 def test_a_guarded_command_starts_without_a_word(gate, tools):
     assert gate.run("--need=80G", str(tools / "sparkguard"), "--version").stderr == ""
     done = gate.run("--need=80G", "echo", "x", LD_PRELOAD=str(tools / "libsparkguard.so"))

@@ -17,6 +17,7 @@
 #include "common/json.h"
 #include "common/procfs.h"
 #include "common/style.h"
+#include "common/command.h"
 #include "common/text.h"
 #include "doctor/need/need.h"
 #include "model/model.h"
@@ -291,7 +292,11 @@ static int become(const struct need_request *request)
     execvp(command[0], command);
     int failure = errno;
     name = text_printable(command[0], false);
-    fprintf(stderr, "sparkguard-doctor: cannot run %s: %s\n", name, strerror(failure));
+    char *beside = command_of_tool("sparkguard");
+    bool is_launcher = strcmp(command[0], "sparkguard") == 0 && strcmp(beside, "sparkguard") != 0;
+    fprintf(stderr, "sparkguard-doctor: cannot run %s: %s%s%s\n", name, strerror(failure),
+            is_launcher ? "; there is one beside this tool: " : "", is_launcher ? beside : "");
+    free(beside);
     free(name);
     return failure == ENOENT ? NEED_EXIT_NOT_FOUND : NEED_EXIT_NOT_EXECUTABLE;
 }
