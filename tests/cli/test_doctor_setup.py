@@ -477,6 +477,19 @@ def test_an_engines_part_stays_while_containers_run_by_it(root):
     assert root.state() == before
 
 
+# ---- what an engine names is there ----------------------------------------------------------------------------------
+
+
+def test_an_engine_whose_wrapper_cannot_be_written_does_not_name_it(root):
+    root.write(WRAPPERS, "no folder")
+    before = {name: value for name, value in root.state().items() if name in (DAEMON, CONTAINERD)}
+    said = root.set_up(status=1)
+    for engine in ("docker", "podman", "containerd"):
+        assert f"left: {engine}: /{WRAPPERS}/{engine}-runtime cannot be executed" in said
+    assert {name: root.state()[name] for name in before} == before and not (root.path / PODMAN).exists()
+    assert "LD_PRELOAD" in root.read(PAM)
+
+
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 

@@ -133,6 +133,7 @@ char *setup_docker(struct setup *setup)
             setup_comment(setup, "%s has the runtime.", SETUP_DAEMON_JSON);
         else
             merge(setup, root, text);
+        setup_wrap_end(setup, "docker");
     }
     if (fault != NULL)
         setup_leave(setup, "Docker, %s: %s", SETUP_DAEMON_JSON, fault);

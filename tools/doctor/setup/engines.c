@@ -57,6 +57,7 @@ char *setup_podman(struct setup *setup)
             more, more, SETUP_WRAPPERS);
         setup_comment(setup, "Podman: a runtime for all new containers. Containers that exist keep theirs.");
         (void)setup_put(setup, ENGINE, "644", text);
+        setup_wrap_end(setup, "podman");
         free(text);
     }
     free(name);
@@ -127,8 +128,10 @@ char *setup_containerd(struct setup *setup)
         setup_comment(setup, "containerd has a runtime of this name, not from here.");
     else if ((next = containerd_runtime(setup, text, plugin)) == NULL)
         setup_leave(setup, "containerd: its default runtime is not installed");
-    else if (setup_wrap(setup, "containerd", next))
+    else if (setup_wrap(setup, "containerd", next)) {
         add_containerd(setup, text, plugin);
+        setup_wrap_end(setup, "containerd");
+    }
     free(version);
     free(disabled);
     free(text);

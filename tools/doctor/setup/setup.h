@@ -83,8 +83,11 @@ char *setup_json_text(const json_t *json, const char *example);
 /* wrap.c */
 /* Returns the OCI runtime behind a wrapper that an earlier set-up made, NULL if there is none. */
 char *setup_wrapped(const struct setup *setup, const char *engine);
-/* Prints a wrapper that calls sparkguard-runtime, or `next` where that is gone. Returns whether it will be there. */
+/* Prints a wrapper that calls sparkguard-runtime, or `next` where that is gone. Returns false if the file is left as it
+ * is. Else the script's steps up to setup_wrap_end() are done only where the wrapper can be executed: an engine that
+ * names a wrapper which is not there starts no container. */
 bool setup_wrap(struct setup *setup, const char *engine, const char *next);
+void setup_wrap_end(const struct setup *setup, const char *engine);
 
 /* engines.c: Docker, Podman, containerd. */
 void setup_engines(struct setup *setup);
