@@ -490,6 +490,34 @@ def test_an_engine_whose_wrapper_cannot_be_written_does_not_name_it(root):
     assert "LD_PRELOAD" in root.read(PAM)
 
 
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_wrapper_stays_while_its_engines_file_names_it(root, rewritten):
+    before = root.state()
+    root.set_up()
+    if rewritten:  # a second set-up writes the wrapper anew
+        root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
+        assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
+        drop(root, "usr/local/bin/sparkguard-runtime")
+    merged = root.read(DAEMON)
+    root.write(DAEMON, merged + "# no JSON")
+    assert f"left: /{WRAPPERS}/docker-runtime: /{DAEMON} still names it" in root.undo(status=1)
+    assert (root.path / WRAPPERS / "docker-runtime").exists() and not (root.path / WRAPPERS / "podman-runtime").exists()
+    root.write(DAEMON, merged)
+    root.undo()
+    for folder in ("usr/local/bin",) if rewritten else ():
+        (root.path / folder).rmdir()
+    assert root.state() == before
+
+
+def test_a_second_set_up_keeps_the_order_of_the_list(root):
+    files = lambda: [line.split()[1] for line in root.read(f"{STATE}/manifest").splitlines()]  # noqa: E731
+    root.set_up()
+    once = files()
+    root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
+    assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
+    assert files() == once
+
+
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 

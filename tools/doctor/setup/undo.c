@@ -66,6 +66,12 @@ static const struct {
             "        miss \"$1 could not be written\"\n"
             "    }\n"
             "}\n"},
+    {"unnamed", "unnamed() { # WRAPPER FILE: whether the engine's file does not name the wrapper any more\n"
+                "    if grep -qF -e \"file $2 \" \"$list\" || grep -qsF -e \"$1\" \"$root$2\"; then\n"
+                "        miss \"$1: $2 still names it\"\n"
+                "        return 1\n"
+                "    fi\n"
+                "}\n"},
     {"rewrite", "rewrite() { # FILE KIND BEFORE AFTER NOW THEN: without our part, which is the input\n"
                 "    has \"file $1 $2 $3 $4\" && is \"$1\" \"$5\" || return 0\n"
                 "    new=$root$1.sparkguard-new\n"
@@ -214,19 +220,32 @@ static void undo_default(struct undo *undo, const char *text, const char *sum)
     free(fault);
 }
 
-/* Returns the engine whose part a file is, NULL if it is none's. */
-static const char *engine_of(const char *path)
+/* The parts of an engine: its own file, which names the wrapper. */
+static const struct part {
+    const char *engine, *file, *wrapper;
+} parts[] = {{"docker", SETUP_DAEMON_JSON, SETUP_WRAPPERS "/docker-runtime"},
+             {"podman", "/etc/containers/containers.conf.d/60-sparkguard.conf", SETUP_WRAPPERS "/podman-runtime"},
+             {"containerd", "/etc/containerd/config.toml", SETUP_WRAPPERS "/containerd-runtime"}};
+
+/* Prints the condition for the step of an engine's file, if it is one. Returns whether it is. A running container needs
+ * its engine's part to be ended, and an engine that names a wrapper which is not there starts none. */
+static bool print_condition(struct undo *undo, const char *path)
 {
-    static const char *const parts[][2] = {{SETUP_DAEMON_JSON, "docker"},
-                                           {SETUP_WRAPPERS "/docker-runtime", "docker"},
-                                           {"/etc/containers/containers.conf.d/60-sparkguard.conf", "podman"},
-                                           {SETUP_WRAPPERS "/podman-runtime", "podman"},
-                                           {"/etc/containerd/config.toml", "containerd"},
-                                           {SETUP_WRAPPERS "/containerd-runtime", "containerd"}};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (strcmp(path, parts[i][0]) == 0)
-            return parts[i][1];
-    return NULL;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        bool is_wrapper = strcmp(path, parts[i].wrapper) == 0;
+        if (!is_wrapper && strcmp(path, parts[i].file) != 0)
+            continue;
+        fputs("if ", undo->stream);
+        call(undo, "idle", parts[i].engine);
+        if (is_wrapper) {
+            fputs(" && ", undo->stream);
+            call(undo, "unnamed", parts[i].wrapper);
+            fprintf(undo->stream, " %s", parts[i].file);
+        }
+        fputs("; then\n", undo->stream);
+        return true;
+    }
+    return false;
 }
 
 /* word: "file" PATH KIND BEFORE AFTER; line: these without the first. */
@@ -238,12 +257,7 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
     if (path == NULL || kind == NULL || before == NULL || after == NULL)
         return; /* is_trusted() has counted them, which the analyzer does not see */
     enum setup_file file = setup_read(undo->setup.doctor, path, &text, &length);
-    const char *engine = engine_of(path);
-    if (engine != NULL) { /* a running container needs its engine's part to be ended */
-        fputs("if ", undo->stream);
-        call(undo, "idle", engine);
-        fputs("; then\n", undo->stream);
-    }
+    bool is_conditional = print_condition(undo, path);
     if (file == SETUP_READ)
         setup_sum(sum, text, length);
     if (file == SETUP_READ && strcmp(path, SETUP_DAEMON_JSON) == 0 && strcmp(sum, before) != 0)
@@ -268,7 +282,7 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
         fputs(" 'was edited since; remove it, or keep it, and remove its line from " SETUP_STATE "/manifest'\n",
               undo->stream);
     }
-    if (engine != NULL)
+    if (is_conditional)
         fputs("fi\n", undo->stream);
     free(text);
 }
