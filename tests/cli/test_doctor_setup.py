@@ -9,12 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, LIBRARY, PROGRAMS, STATE, WRAPPERS, Root, shellcheck
+from setup_root import CONTAINERD, DAEMON, LIBRARY, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, shellcheck
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
 EXAMPLES = Path(__file__).resolve().parents[2] / "scripts/examples"
-PAM = "etc/security/pam_env.conf"
-PODMAN = "etc/containers/containers.conf.d/60-sparkguard.conf"
 OLLAMA = "etc/systemd/system/ollama.service.d/60-sparkguard.conf"
 
 
@@ -475,47 +473,6 @@ def test_an_engines_part_stays_while_containers_run_by_it(root):
     for folder in ("run/containerd", "var/lib/docker"):
         shutil.rmtree(root.path / folder)
     assert root.state() == before
-
-
-# ---- what an engine names is there ----------------------------------------------------------------------------------
-
-
-def test_an_engine_whose_wrapper_cannot_be_written_does_not_name_it(root):
-    root.write(WRAPPERS, "no folder")
-    before = {name: value for name, value in root.state().items() if name in (DAEMON, CONTAINERD)}
-    said = root.set_up(status=1)
-    for engine in ("docker", "podman", "containerd"):
-        assert f"left: {engine}: /{WRAPPERS}/{engine}-runtime cannot be executed" in said
-    assert {name: root.state()[name] for name in before} == before and not (root.path / PODMAN).exists()
-    assert "LD_PRELOAD" in root.read(PAM)
-
-
-@pytest.mark.parametrize("rewritten", [False, True])
-def test_a_wrapper_stays_while_its_engines_file_names_it(root, rewritten):
-    before = root.state()
-    root.set_up()
-    if rewritten:  # a second set-up writes the wrapper anew
-        root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
-        assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
-        drop(root, "usr/local/bin/sparkguard-runtime")
-    merged = root.read(DAEMON)
-    root.write(DAEMON, merged + "# no JSON")
-    assert f"left: /{WRAPPERS}/docker-runtime: /{DAEMON} still names it" in root.undo(status=1)
-    assert (root.path / WRAPPERS / "docker-runtime").exists() and not (root.path / WRAPPERS / "podman-runtime").exists()
-    root.write(DAEMON, merged)
-    root.undo()
-    for folder in ("usr/local/bin",) if rewritten else ():
-        (root.path / folder).rmdir()
-    assert root.state() == before
-
-
-def test_a_second_set_up_keeps_the_order_of_the_list(root):
-    files = lambda: [line.split()[1] for line in root.read(f"{STATE}/manifest").splitlines()]  # noqa: E731
-    root.set_up()
-    once = files()
-    root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
-    assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
-    assert files() == once
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------

@@ -60,8 +60,13 @@ static char *find_next(const struct setup *setup, const json_t *root, char **fau
         program = path;
     }
     char *next = setup_find_program(setup->doctor, program);
-    if (next == NULL)
+    if (next == NULL) {
         *fault = text_format("its default runtime, %s, is not installed", program);
+    } else if (setup_is_own(setup->doctor, next)) {
+        *fault = text_format("its default runtime, %s, is sparkguard-runtime already; that stays", program);
+        free(next);
+        next = NULL;
+    }
     return next;
 }
 

@@ -152,7 +152,9 @@ const char setup_script_functions[] =
     "    else\n"
     "        finish \"$1\" block \"$now\" || undone \"$1\"\n"
     "    fi\n"
-    "}\n"
+    "}\n";
+
+const char setup_script_people[] =
     "group_number() {\n"
     "    if [ -n \"$root\" ]; then\n"
     "        sed -n 's/^sparkguard:[^:]*:\\([0-9]*\\):.*/\\1/p' \"$root/etc/group\"\n"

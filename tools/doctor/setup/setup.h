@@ -51,6 +51,9 @@ enum setup_file { SETUP_ABSENT, SETUP_READ, SETUP_ODD, SETUP_UNREADABLE };
 enum setup_file setup_read(const struct doctor *doctor, const char *path, char **text, size_t *length);
 /* Returns the path of a program in the usual folders, NULL if in none. A name with a slash is its own path. */
 char *setup_find_program(const struct doctor *doctor, const char *name);
+/* Returns whether a program is sparkguard-runtime, one of the set-up's wrappers, or a script that names the former: behind
+ * a wrapper it would call itself for ever. */
+bool setup_is_own(const struct doctor *doctor, const char *path);
 /* Returns the path of the library, or NULL after a message on stderr: not there, or not root's alone to replace. */
 char *setup_find_library(const struct doctor *doctor);
 /* Returns the path of sparkguard-runtime, or NULL. */
@@ -105,7 +108,7 @@ void setup_units(struct setup *setup);
 
 /* script.c: the parts of the scripts that are always the same. */
 extern const char setup_script_common[]; /* behind the begin, before the functions */
-extern const char setup_script_begin[], setup_script_functions[], setup_script_end[];
+extern const char setup_script_begin[], setup_script_functions[], setup_script_people[], setup_script_end[];
 extern const char setup_undo_begin[], setup_undo_functions[], setup_undo_end[];
 
 #endif

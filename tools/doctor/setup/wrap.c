@@ -19,6 +19,10 @@ char *setup_wrapped(const struct setup *setup, const char *engine)
         if (last != NULL)
             next = text_copy(last + 6, strcspn(last + 6, " \n"));
     }
+    if (next != NULL && (next[0] != '/' || setup_is_own(setup->doctor, next))) {
+        free(next);
+        next = NULL;
+    }
     free(text);
     free(path);
     return next;

@@ -1,0 +1,95 @@
+"""sparkguard-doctor --setup and --setup=undo where something fails, is damaged or was there before: no engine names what is not
+there, no line of others is lost, and what is left is said. In a root file system made of files."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from setup_root import CONTAINERD, DAEMON, PAM, PODMAN, STATE, WRAPPERS, Root
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
+
+
+@pytest.fixture
+def root(tools, tmp_path):
+    return Root(tools, tmp_path / "root")
+
+
+# ---- what an engine names is there ----------------------------------------------------------------------------------
+
+
+def test_an_engine_whose_wrapper_cannot_be_written_does_not_name_it(root):
+    root.write(WRAPPERS, "no folder")
+    before = {name: value for name, value in root.state().items() if name in (DAEMON, CONTAINERD)}
+    said = root.set_up(status=1)
+    for engine in ("docker", "podman", "containerd"):
+        assert f"left: {engine}: /{WRAPPERS}/{engine}-runtime cannot be executed" in said
+    assert {name: root.state()[name] for name in before} == before and not (root.path / PODMAN).exists()
+    assert "LD_PRELOAD" in root.read(PAM)
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_wrapper_stays_while_its_engines_file_names_it(root, rewritten):
+    before = root.state()
+    root.set_up()
+    if rewritten:  # a second set-up writes the wrapper anew
+        root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
+        assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
+        (root.path / "usr/local/bin/sparkguard-runtime").unlink()
+    merged = root.read(DAEMON)
+    root.write(DAEMON, merged + "# no JSON")
+    assert f"left: /{WRAPPERS}/docker-runtime: /{DAEMON} still names it" in root.undo(status=1)
+    assert (root.path / WRAPPERS / "docker-runtime").exists() and not (root.path / WRAPPERS / "podman-runtime").exists()
+    root.write(DAEMON, merged)
+    root.undo()
+    for folder in ("usr/local/bin",) if rewritten else ():
+        (root.path / folder).rmdir()
+    assert root.state() == before
+
+
+def test_a_second_set_up_keeps_the_order_of_the_list(root):
+    files = lambda: [line.split()[1] for line in root.read(f"{STATE}/manifest").splitlines()]  # noqa: E731
+    root.set_up()
+    once = files()
+    root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
+    assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
+    assert files() == once
+
+
+def by_name(root):
+    return "/usr/bin/sparkguard-runtime"
+
+
+def by_script(root):
+    root.write("usr/bin/mine", "#!/bin/sh\nexec sparkguard-runtime \"$@\"\n", 0o755)
+    return "/usr/bin/mine"
+
+
+def by_link(root):
+    (root.path / "usr/bin/linked").symlink_to("sparkguard-runtime")
+    return "/usr/bin/linked"
+
+
+def by_wrapper(root):
+    root.write(f"{WRAPPERS}/old-runtime", "", 0o755)
+    return f"/{WRAPPERS}/old-runtime"
+
+
+@pytest.mark.parametrize("kind", [by_name, by_script, by_link, by_wrapper])
+def test_an_engine_that_has_sparkguard_runtime_by_hand_is_left(root, kind):
+    """Behind a wrapper it would be its own next runtime, and no container would start."""
+    path = kind(root)
+    root.write(DAEMON, json.dumps({"default-runtime": "guarded", "runtimes": {"guarded": {"path": path}}}))
+    root.write("etc/containers/containers.conf", f'[engine]\nruntime = "{path}"\n')
+    root.write(CONTAINERD, f'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]\n  BinaryName = "{path}"\n')
+    before = root.state()
+    said = root.set_up(status=1)
+    assert said.count("is sparkguard-runtime already; that stays") == 3
+    for name in (DAEMON, CONTAINERD):
+        assert root.state()[name] == before[name]
+    assert not (root.path / PODMAN).exists() and not list((root.path / WRAPPERS).glob("[dpc]*-runtime"))
+    assert "next" not in root.read("etc/sparkguard/runtime.conf")
+    root.undo()
+    assert root.state() == before
