@@ -93,3 +93,34 @@ def test_an_engine_that_has_sparkguard_runtime_by_hand_is_left(root, kind):
     assert "next" not in root.read("etc/sparkguard/runtime.conf")
     root.undo()
     assert root.state() == before
+
+
+# ---- a block of lines that is damaged -------------------------------------------------------------------------------
+
+END = "# sparkguard-doctor --setup: end\n"
+TMPFILES = "etc/tmpfiles.d/sparkguard.conf"
+DAMAGE = {
+    "no-end": lambda text: text.replace(END, ""),
+    "carriage-returns": lambda text: text.replace("\n", "\r\n"),
+    "no-begin": lambda text: text.replace(END.replace("end", "begin"), ""),
+    "two-begins": lambda text: text.replace(END.replace("end", "begin"), END.replace("end", "begin") * 2),
+    "end-first": lambda text: END + text.replace(END, ""),
+}
+
+
+@pytest.mark.parametrize("path", [PAM, TMPFILES])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_no_line_of_others_is_lost_where_our_block_is_damaged(root, path, damage):
+    root.set_up()
+    own = DAMAGE[damage](root.read(path) + "# of others\n").encode()
+    root.write(path, own)
+    root.run(root.doctor("--setup").stdout)
+    assert (root.path / path).read_bytes() == own
+    assert f"left: /{path}: our block in it is damaged" in root.undo(status=1)
+    assert (root.path / path).read_bytes() == own
+    assert (root.path / STATE / "manifest").exists()
+    if path != TMPFILES:
+        assert (root.path / STATE / "before" / path).exists()
+    root.write(path, "# of others\n")
+    root.undo()
+    assert root.read(path) == "# of others\n" and not (root.path / STATE).exists()

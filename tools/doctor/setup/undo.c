@@ -54,7 +54,7 @@ static const struct {
      "}\n"
      "busy='' name=''\n"},
     {"cut", "cut_out() { # FILE KIND BEFORE AFTER NOW: our block alone\n"
-            "    has \"file $1 $2 $3 $4\" && is \"$1\" \"$5\" || return 0\n"
+            "    has \"file $1 $2 $3 $4\" && is \"$1\" \"$5\" && is_whole \"$1\" || return 0\n"
             "    new=$root$1.sparkguard-new\n"
             "    { cp -p \"$root$1\" \"$new\" && without_block \"$1\" >\"$new\" && { if [ -s \"$new\" ] || [ \"$3\" != "
             "none ]; then\n"
