@@ -451,10 +451,27 @@ def test_a_set_up_that_was_cut_off_can_be_undone_and_gone_on_with(root):
 
 
 @pytest.mark.parametrize("line", ["file /etc/x whole none", "file /../x whole none 1:1", "dir /a;touch x", "group $(id)", "rm /x", "member -x", "dir x"])
-def test_a_list_that_no_set_up_has_written_is_not_acted_on(root, line):
-    root.write(f"{STATE}/manifest", f"dir /{STATE}\n{line}\n")
+def test_a_line_that_no_set_up_has_written_is_not_acted_on(root, line):
+    before = root.state()
+    root.set_up()
+    written = root.read(f"{STATE}/manifest")
+    root.write(f"{STATE}/manifest", written + f"{line}\n")
+    printed = root.doctor("--setup=undo")
+    assert printed.returncode == 1
+    shellcheck(printed.stdout)
+    assert f"left: /{STATE}/manifest: no set-up has written this; remove it: {line}\n" in root.undo(status=1)
+    assert "LD_PRELOAD" not in root.read(PAM) and "sparkguard" not in root.read(DAEMON)
+    assert line in root.read(f"{STATE}/manifest").splitlines()
+    root.write(f"{STATE}/manifest", root.read(f"{STATE}/manifest").replace(f"{line}\n", ""))
+    root.undo()
+    assert root.state() == before
+
+
+@pytest.mark.parametrize("content", [b"dir /x\0\n", b"x" * (2 << 20)], ids=["zero-byte", "large"])
+def test_of_no_list_at_all_there_is_no_script(root, content):
+    root.write(f"{STATE}/manifest", content)
     done = root.doctor("--setup=undo")
-    assert (done.returncode, done.stdout.count("\n")) == (3, 2) and "no set-up has written this" in done.stderr
+    assert (done.returncode, done.stdout) == (3, "") and "is no list of a set-up" in done.stderr
 
 
 def test_an_engines_part_stays_while_containers_run_by_it(root):

@@ -4,11 +4,13 @@ there, no line of others is lost, and what is left is said. In a root file syste
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, PAM, PODMAN, STATE, WRAPPERS, Root
+from setup_root import CONTAINERD, DAEMON, PAM, PODMAN, STATE, WRAPPERS, Root, shellcheck
 
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
 
 
@@ -124,3 +126,47 @@ def test_no_line_of_others_is_lost_where_our_block_is_damaged(root, path, damage
     root.write(path, "# of others\n")
     root.undo()
     assert root.read(path) == "# of others\n" and not (root.path / STATE).exists()
+
+
+# ---- names and lists that undo cannot take back ---------------------------------------------------------------------
+
+
+def test_a_user_whose_name_undo_could_not_read_is_not_put_into_the_group(root):
+    root.write("etc/group", "root:x:0:\nsparkguard:x:77:\n")
+    before = root.state()
+    script = root.doctor("--setup").stdout
+    for name, status in (("CORP\\alice", 1), ("a b", 1), ("alice+x@corp.example", 0)):
+        done = subprocess.run(["sh"], input=script, env={**root.environment(), "SUDO_USER": name}, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        assert (f"left: the user {name} is not put into the group" in done.stderr) == (status == 1)
+        assert (f"member {name}\n" in root.read(f"{STATE}/manifest")) == (status == 0)
+    root.undo()
+    assert root.state() == before
+
+
+@pytest.mark.parametrize("doctor, script, status", [(0, "true", 0), (1, "false", 0), (3, "touch done", 1), (139, "touch done", 1)])
+def test_the_package_stays_where_its_set_up_cannot_be_undone(tmp_path, doctor, script, status):
+    """A pipe into a shell would hide that the doctor has printed no script."""
+    (tmp_path / "manifest").touch()
+    (tmp_path / "sparkguard-doctor").write_text(f"#!/bin/sh\necho 'echo ran; {script}'\nexit {doctor}\n")
+    (tmp_path / "sparkguard-doctor").chmod(0o755)
+    text = (SCRIPTS / "debian/prerm").read_text().replace("/var/lib/sparkguard-setup", str(tmp_path))
+    shellcheck(text)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    run = lambda word: subprocess.run(["sh", "-s", word], input=text, env=env, capture_output=True, text=True)  # noqa: E731
+    assert (run("upgrade").returncode, run("upgrade").stdout) == (0, "")
+    done = run("remove")
+    assert (done.returncode, done.stdout) == (status, "" if status else "ran\n")
+    assert ("is not wholly undone" in done.stderr, "cannot be undone" in done.stderr) == (script == "false", status == 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest", "sparkguard-doctor"]
+
+
+def test_the_shared_directory_stays_while_containers_run(root):
+    root.set_up()
+    options = root.write("run/containerd/io.containerd.runtime.v2.task/moby/1/options.json", f'{{"binary_name":"/{WRAPPERS}/docker-runtime"}}')
+    root.write("run/sparkguard/shared/machine.ledger", "x")
+    root.undo(status=1)
+    assert root.read("run/sparkguard/shared/machine.ledger") == "x"
+    options.unlink()
+    root.undo()
+    assert not (root.path / "run/sparkguard").exists()

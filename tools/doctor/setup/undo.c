@@ -111,7 +111,7 @@ static const struct {
              "    forget \"$1 $2\"\n"
              "}\n"},
     {"release", "release() { # FOLDER: with what guarded programs have left in it\n"
-                "    has \"shared $1\" || return 0\n"
+                "    has \"shared $1\" && [ -z \"$missed\" ] || return 0\n"
                 "    { rm -rf \"$root${1:?}\" && forget \"shared $1\" && say \"removed $1\"; } || miss \"$1 could not "
                 "be removed\"\n"
                 "}\n"},
@@ -335,33 +335,41 @@ end:
     return is_good;
 }
 
-/* Prints the steps, the last line's first. Returns false after a message on stderr. */
-static bool undo_all(struct undo *undo, char *manifest)
+/* Prints the steps, the last line's first. Lines that no set-up has written are named at the end, and nothing is done
+ * for them. Returns how many these are. */
+static unsigned undo_all(struct undo *undo, char *manifest)
 {
     char *state_folders = text_copy("", 1);
-    size_t length = strlen(manifest);
-    bool is_good = true;
-    while (length > 0 && is_good) {
+    size_t length = strlen(manifest), odd_length;
+    char *odd = NULL;
+    FILE *named = open_memstream(&odd, &odd_length);
+    unsigned count = 0;
+    if (named == NULL)
+        tool_end_without_memory();
+    while (length > 0) {
         if (manifest[length - 1] == '\n')
             manifest[--length] = '\0';
         char *start = memrchr(manifest, '\n', length);
         start = start != NULL ? start + 1 : manifest;
-        is_good = start[0] == '\0' || undo_line(undo, start, &state_folders);
-        if (!is_good) {
-            char *printable = text_printable(start, false);
-            fprintf(stderr, "sparkguard-doctor: " SETUP_STATE "/manifest: no set-up has written this: %s\n", printable);
-            free(printable);
+        if (start[0] != '\0' && !undo_line(undo, start, &state_folders)) {
+            struct setup setup = {.stream = named};
+            setup_leave(&setup, SETUP_STATE "/manifest: no set-up has written this; remove it: %s", start);
+            count++;
         }
         length = (size_t)(start - manifest);
     }
+    if (fclose(named) != 0)
+        tool_end_without_memory();
     fprintf(undo->stream,
+            "%s"
             "if [ -z \"$missed\" ]; then\n"
             "    rm -rf \"$root$state/before\" \"$list\"\n"
             "    remove_folders%s\n"
             "fi\n",
-            state_folders[0] != '\0' ? state_folders : " " SETUP_STATE);
+            odd, state_folders[0] != '\0' ? state_folders : " " SETUP_STATE);
+    free(odd);
     free(state_folders);
-    return is_good;
+    return count;
 }
 
 /* Names the containers that no longer start: an engine keeps the name of the runtime with each. */
@@ -382,8 +390,10 @@ int setup_print_undo(struct doctor *doctor, FILE *stream)
     char *manifest, *steps = NULL;
     size_t length, steps_length = 0;
     enum setup_file file = setup_read(doctor, SETUP_STATE "/manifest", &manifest, &length);
-    if (file == SETUP_UNREADABLE || file == SETUP_ODD) {
-        fputs("sparkguard-doctor: " SETUP_STATE "/manifest cannot be read; run it as root\n", stderr);
+    if (file == SETUP_UNREADABLE || file == SETUP_ODD || (file == SETUP_READ && strlen(manifest) != length)) {
+        fprintf(stderr, "sparkguard-doctor: " SETUP_STATE "/manifest %s\n",
+                file == SETUP_UNREADABLE ? "cannot be read; run it as root" : "is no list of a set-up");
+        free(manifest);
         return SETUP_NONE;
     }
     fputs("#!/bin/sh\n# Made by sparkguard-doctor --setup=undo, version " SG_VERSION_TEXT ".\n", stream);
@@ -395,21 +405,19 @@ int setup_print_undo(struct doctor *doctor, FILE *stream)
     if (undo.stream == NULL)
         tool_end_without_memory();
     print_warning(manifest, undo.stream);
-    bool is_good = strlen(manifest) == length && undo_all(&undo, manifest);
+    unsigned odd_lines = undo_all(&undo, manifest);
     if (fclose(undo.stream) != 0)
         tool_end_without_memory();
-    if (is_good) {
-        fputs(setup_undo_begin, stream);
-        fputs(setup_script_common, stream);
-        fputs(setup_undo_functions, stream);
-        for (size_t i = 0; i < FUNCTIONS; i++)
-            if (undo.uses[i])
-                fputs(functions[i].text, stream);
-        fputs("\nmain() {\nif [ ! -e \"$list\" ]; then\n    say 'nothing is set up here'\n    exit 0\nfi\n", stream);
-        fputs(steps, stream);
-        fputs(setup_undo_end, stream);
-    }
+    fputs(setup_undo_begin, stream);
+    fputs(setup_script_common, stream);
+    fputs(setup_undo_functions, stream);
+    for (size_t i = 0; i < FUNCTIONS; i++)
+        if (undo.uses[i])
+            fputs(functions[i].text, stream);
+    fputs("\nmain() {\nif [ ! -e \"$list\" ]; then\n    say 'nothing is set up here'\n    exit 0\nfi\n", stream);
+    fputs(steps, stream);
+    fputs(setup_undo_end, stream);
     free(steps);
     free(manifest);
-    return is_good ? SETUP_WHOLE : SETUP_NONE;
+    return odd_lines > 0 ? SETUP_PARTIAL : SETUP_WHOLE;
 }
