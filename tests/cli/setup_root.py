@@ -17,6 +17,7 @@ from pathlib import Path
 LIBRARY = "usr/local/lib/libsparkguard.so"
 DAEMON = "etc/docker/daemon.json"
 CONTAINERD = "etc/containerd/config.toml"
+OLLAMA = "etc/systemd/system/ollama.service.d/60-sparkguard.conf"
 PAM = "etc/security/pam_env.conf"
 PODMAN = "etc/containers/containers.conf.d/60-sparkguard.conf"
 STATE = "var/lib/sparkguard-setup"

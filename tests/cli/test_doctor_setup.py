@@ -9,11 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, LIBRARY, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, shellcheck
+from setup_root import CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, shellcheck
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
 EXAMPLES = Path(__file__).resolve().parents[2] / "scripts/examples"
-OLLAMA = "etc/systemd/system/ollama.service.d/60-sparkguard.conf"
 
 
 @pytest.fixture

@@ -3,12 +3,13 @@ there, no line of others is lost, and what is left is said. In a root file syste
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, PAM, PODMAN, STATE, WRAPPERS, Root, shellcheck
+from setup_root import CONTAINERD, DAEMON, OLLAMA, PAM, PODMAN, STATE, WRAPPERS, Root, shellcheck
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
@@ -170,3 +171,42 @@ def test_the_shared_directory_stays_while_containers_run(root):
     options.unlink()
     root.undo()
     assert not (root.path / "run/sparkguard").exists()
+
+
+# ---- the group and its directories ----------------------------------------------------------------------------------
+
+
+def test_no_service_names_a_group_that_could_not_be_made(root):
+    """systemd would start it no more: 216/GROUP."""
+    before = root.state()
+    done = root.run("groupadd() { return 10; }\n" + root.doctor("--setup").stdout)
+    assert done.returncode == 1 and "left: the group sparkguard could not be made" in done.stderr
+    assert "left: ollama.service: there is no group sparkguard" in done.stderr and "restart ollama" not in done.stdout
+    assert not (root.path / OLLAMA).exists()
+    taken = root.run(root.doctor("--setup=undo").stdout)
+    assert taken.returncode == 0 and root.state() == before
+    root.set_up()
+    assert "SupplementaryGroups=sparkguard" in root.read(OLLAMA)
+
+
+@pytest.mark.parametrize("line", ["SupplementaryGroups=adm sparkguard", "Group=sparkguard"])
+def test_the_group_stays_while_a_service_names_it(root, line):
+    root.set_up()
+    root.write("etc/systemd/system/mine.service.d/own.conf", f"[Service]\n{line}\n")
+    said = root.undo()
+    assert "kept the group sparkguard, which /etc/systemd/system/mine.service.d/own.conf names" in said
+    assert "sparkguard:" in root.read("etc/group") and not (root.path / STATE).exists()
+
+
+@pytest.mark.parametrize("mode, owner, after", [(0o700, 0, 0o42770), (0o755, 0, 0o40755), (0o700, 1000, 0o40700)])
+def test_a_directory_that_the_runtime_made_for_root_alone_is_given_to_the_group(root, mode, owner, after):
+    folder = root.path / "run/sparkguard/shared"
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    os.chown(folder, owner, owner)
+    root.set_up()
+    (gid,) = re.findall(r"^sparkguard:x?!?:(\d+):$", root.read("etc/group"), re.M)
+    status = folder.stat()
+    assert (oct(status.st_mode), status.st_uid, status.st_gid) == (oct(after), owner, int(gid) if after == 0o42770 else owner)
+    root.undo()
+    assert folder.exists() == (after != 0o42770)
