@@ -145,6 +145,9 @@ def test_a_user_whose_name_undo_could_not_read_is_not_put_into_the_group(root):
     assert root.state() == before
 
 
+TOLD = "sparkguard: containers that were made with it as their runtime start no more; make them anew"
+
+
 @pytest.mark.parametrize("doctor, script, status", [(0, "true", 0), (1, "false", 0), (3, "touch done", 1), (139, "touch done", 1)])
 def test_the_package_stays_where_its_set_up_cannot_be_undone(tmp_path, doctor, script, status):
     """A pipe into a shell would hide that the doctor has printed no script."""
@@ -157,7 +160,7 @@ def test_the_package_stays_where_its_set_up_cannot_be_undone(tmp_path, doctor, s
     run = lambda word: subprocess.run(["sh", "-s", word], input=text, env=env, capture_output=True, text=True)  # noqa: E731
     assert (run("upgrade").returncode, run("upgrade").stdout) == (0, "")
     done = run("remove")
-    assert (done.returncode, done.stdout) == (status, "" if status else "ran\n")
+    assert (done.returncode, done.stdout) == (status, "" if status else f"{TOLD}\nran\n")
     assert ("is not wholly undone" in done.stderr, "cannot be undone" in done.stderr) == (script == "false", status == 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest", "sparkguard-doctor"]
 
@@ -210,3 +213,28 @@ def test_a_directory_that_the_runtime_made_for_root_alone_is_given_to_the_group(
     assert (oct(status.st_mode), status.st_uid, status.st_gid) == (oct(after), owner, int(gid) if after == 0o42770 else owner)
     root.undo()
     assert folder.exists() == (after != 0o42770)
+
+
+# ---- what is left by engines and the package ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["var/lib/containers/storage/db.sql", "home/me/.local/share/containers/storage/libpod/bolt_state.db"])
+def test_undo_names_podmans_containers_that_start_no_more(root, place):
+    root.set_up()
+    root.write(place, b'\0\xff{"id":"1","runtime":"crun"}\0')
+    assert "make anew" not in root.undo()
+    root.set_up()
+    root.write(place, b'\0\xff{"id":"1","runtime":"sparkguard"}\0')
+    shellcheck(root.doctor("--setup=undo").stdout)
+    storage = root.path / place.partition("storage/")[0] / "storage"
+    assert f"make anew, for they no longer start: containers of Podman in {storage} (podman ps --all)\n" in root.undo()
+
+
+def test_a_purge_of_the_package_takes_the_runtimes_log(tmp_path):
+    text = (SCRIPTS / "debian/postrm").read_text()
+    shellcheck(text)
+    for name in ("sparkguard-runtime.log", "sparkguard-runtime.log.1", "sparkguard-runtime.log.mine"):
+        (tmp_path / name).touch()
+    for word, left in (("remove", 3), ("upgrade", 3), ("purge", 1)):
+        subprocess.run(["sh", "-s", word], input=text.replace("/var/log", str(tmp_path)), check=True, text=True)
+        assert len(list(tmp_path.iterdir())) == left

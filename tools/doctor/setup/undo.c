@@ -381,7 +381,8 @@ static unsigned undo_all(struct undo *undo, char *manifest)
     return count;
 }
 
-/* Names the containers that no longer start: an engine keeps the name of the runtime with each. */
+/* Names the containers that no longer start: an engine keeps the name of the runtime with each. Podman has it in a
+ * database, root's or a user's, from which only the presence is read. */
 static void print_warning(const char *manifest, FILE *stream)
 {
     if (strstr(manifest, SETUP_WRAPPERS "/") != NULL)
@@ -390,7 +391,14 @@ static void print_warning(const char *manifest, FILE *stream)
               "bound=$(grep -ls '\"Runtime\":\"sparkguard\"' \"$root\"/var/lib/docker/containers/*/hostconfig.json | "
               "wc -l)\n"
               "if [ \"$bound\" -gt 0 ]; then say \"make anew, for they no longer start: $bound containers of Docker\"; "
-              "fi\n",
+              "fi\n"
+              "for each in \"$root\"/var/lib/containers/storage \"$root\"/root/.local/share/containers/storage \\\n"
+              "    \"$root\"/home/*/.local/share/containers/storage; do\n"
+              "    if cat \"$each/db.sql\" \"$each/libpod/bolt_state.db\" 2>/dev/null | grep -qaF "
+              "'\"runtime\":\"sparkguard\"'; then\n"
+              "        say \"make anew, for they no longer start: containers of Podman in $each (podman ps --all)\"\n"
+              "    fi\n"
+              "done\n",
               stream);
 }
 
