@@ -157,7 +157,7 @@ def test_the_package_stays_where_its_set_up_cannot_be_undone(tmp_path, doctor, s
     text = (SCRIPTS / "debian/prerm").read_text().replace("/var/lib/sparkguard-setup", str(tmp_path))
     shellcheck(text)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
-    run = lambda word: subprocess.run(["sh", "-s", word], input=text, env=env, capture_output=True, text=True)  # noqa: E731
+    run = lambda word: subprocess.run(["sh", "-s", word], input=text, env=env, cwd=tmp_path, capture_output=True, text=True)  # noqa: E731
     assert (run("upgrade").returncode, run("upgrade").stdout) == (0, "")
     done = run("remove")
     assert (done.returncode, done.stdout) == (status, "" if status else f"{TOLD}\nran\n")
