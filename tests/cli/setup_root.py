@@ -17,6 +17,9 @@ from pathlib import Path
 LIBRARY = "usr/local/lib/libsparkguard.so"
 DAEMON = "etc/docker/daemon.json"
 CONTAINERD = "etc/containerd/config.toml"
+OLLAMA = "etc/systemd/system/ollama.service.d/60-sparkguard.conf"
+PAM = "etc/security/pam_env.conf"
+PODMAN = "etc/containers/containers.conf.d/60-sparkguard.conf"
 STATE = "var/lib/sparkguard-setup"
 WRAPPERS = "usr/local/lib/sparkguard"
 PROGRAMS = ("usr/bin/sparkguard-runtime", "usr/sbin/dockerd", "usr/bin/podman", "usr/bin/containerd", "usr/bin/crun", "usr/sbin/runc")

@@ -9,13 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, LIBRARY, PROGRAMS, STATE, WRAPPERS, Root, shellcheck
+from setup_root import CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, shellcheck
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
 EXAMPLES = Path(__file__).resolve().parents[2] / "scripts/examples"
-PAM = "etc/security/pam_env.conf"
-PODMAN = "etc/containers/containers.conf.d/60-sparkguard.conf"
-OLLAMA = "etc/systemd/system/ollama.service.d/60-sparkguard.conf"
 
 
 @pytest.fixture
@@ -453,10 +450,27 @@ def test_a_set_up_that_was_cut_off_can_be_undone_and_gone_on_with(root):
 
 
 @pytest.mark.parametrize("line", ["file /etc/x whole none", "file /../x whole none 1:1", "dir /a;touch x", "group $(id)", "rm /x", "member -x", "dir x"])
-def test_a_list_that_no_set_up_has_written_is_not_acted_on(root, line):
-    root.write(f"{STATE}/manifest", f"dir /{STATE}\n{line}\n")
+def test_a_line_that_no_set_up_has_written_is_not_acted_on(root, line):
+    before = root.state()
+    root.set_up()
+    written = root.read(f"{STATE}/manifest")
+    root.write(f"{STATE}/manifest", written + f"{line}\n")
+    printed = root.doctor("--setup=undo")
+    assert printed.returncode == 1
+    shellcheck(printed.stdout)
+    assert f"left: /{STATE}/manifest: no set-up has written this; remove it: {line}\n" in root.undo(status=1)
+    assert "LD_PRELOAD" not in root.read(PAM) and "sparkguard" not in root.read(DAEMON)
+    assert line in root.read(f"{STATE}/manifest").splitlines()
+    root.write(f"{STATE}/manifest", root.read(f"{STATE}/manifest").replace(f"{line}\n", ""))
+    root.undo()
+    assert root.state() == before
+
+
+@pytest.mark.parametrize("content", [b"dir /x\0\n", b"x" * (2 << 20)], ids=["zero-byte", "large"])
+def test_of_no_list_at_all_there_is_no_script(root, content):
+    root.write(f"{STATE}/manifest", content)
     done = root.doctor("--setup=undo")
-    assert (done.returncode, done.stdout.count("\n")) == (3, 2) and "no set-up has written this" in done.stderr
+    assert (done.returncode, done.stdout) == (3, "") and "is no list of a set-up" in done.stderr
 
 
 def test_an_engines_part_stays_while_containers_run_by_it(root):
@@ -493,6 +507,8 @@ def test_a_full_disk_is_an_exit_status_of_3(root):
 
 
 def test_cdi_names_this_hosts_library_and_shared_directory(root):
+    for folder in ("run/sparkguard/shared", "var/lib/sparkguard", "srv/shared"):
+        (root.path / folder).mkdir(parents=True)
     edits = json.loads(root.doctor("--print-cdi").stdout)["devices"][0]["containerEdits"]
     mounts = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}
     assert mounts["/run/sparkguard/libsparkguard.so"] == f"/{LIBRARY}"
@@ -501,3 +517,17 @@ def test_cdi_names_this_hosts_library_and_shared_directory(root):
     assert spark == (EXAMPLES / "docker/cdi.json").read_text()
     root.write("etc/sparkguard/runtime.conf", "shared = /srv/shared\n")
     assert '"hostPath": "/srv/shared"' in root.doctor("--print-cdi").stdout
+
+
+@pytest.mark.parametrize("missing, variable", [("run/sparkguard/shared", "SPARKGUARD_DIR"), ("var/lib/sparkguard", "SPARKGUARD_HISTORY")])
+def test_cdi_names_no_directory_that_is_not_there(root, missing, variable):
+    """An engine makes no container with such a mount."""
+    root.set_up()
+    whole = root.doctor("--print-cdi")
+    assert (whole.returncode, whole.stderr) == (0, "")
+    (root.path / missing).rmdir()
+    done = root.doctor("--print-cdi")
+    assert done.returncode == 1 and f"/{missing} is missing and left out: sparkguard-doctor --setup makes it" in done.stderr
+    whole, edits = (json.loads(each.stdout)["devices"][0]["containerEdits"] for each in (whole, done))
+    assert edits["mounts"] == [mount for mount in whole["mounts"] if mount["hostPath"] != f"/{missing}"]
+    assert edits["env"] == [each for each in whole["env"] if not each.startswith(variable)] and len(edits["env"]) == 2

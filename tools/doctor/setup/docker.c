@@ -60,8 +60,13 @@ static char *find_next(const struct setup *setup, const json_t *root, char **fau
         program = path;
     }
     char *next = setup_find_program(setup->doctor, program);
-    if (next == NULL)
+    if (next == NULL) {
         *fault = text_format("its default runtime, %s, is not installed", program);
+    } else if (setup_is_own(setup->doctor, next)) {
+        *fault = text_format("its default runtime, %s, is sparkguard-runtime already; that stays", program);
+        free(next);
+        next = NULL;
+    }
     return next;
 }
 
@@ -99,6 +104,26 @@ static void merge(struct setup *setup, json_t *root, const char *before)
     free(after);
 }
 
+/* Prints what the script says of containers that name another runtime: dockerd starts them by that one. */
+static void print_others(const struct setup *setup, const json_t *root)
+{
+    json_t *runtimes = json_object_get(root, "runtimes"), *runtime;
+    const char *name;
+    json_object_foreach(runtimes, name, runtime)
+    {
+        if (strcmp(name, "sparkguard") == 0)
+            continue;
+        char *sentence =
+            text_format("Docker: containers with --runtime=%s are not guarded; leave the option out", name);
+        char *printable = text_printable(sentence, false);
+        fputs("say ", setup->stream);
+        setup_quote(setup->stream, printable);
+        fputc('\n', setup->stream);
+        free(printable);
+        free(sentence);
+    }
+}
+
 /* Returns whether the file has all of our part already. */
 static bool is_merged(const json_t *root)
 {
@@ -133,6 +158,8 @@ char *setup_docker(struct setup *setup)
             setup_comment(setup, "%s has the runtime.", SETUP_DAEMON_JSON);
         else
             merge(setup, root, text);
+        setup_wrap_end(setup, "docker");
+        print_others(setup, root);
     }
     if (fault != NULL)
         setup_leave(setup, "Docker, %s: %s", SETUP_DAEMON_JSON, fault);

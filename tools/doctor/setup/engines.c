@@ -41,6 +41,10 @@ char *setup_podman(struct setup *setup)
     }
     if (next == NULL) {
         setup_leave(setup, "Podman: its runtime, %s, is not installed", name[0] != '\0' ? name : "crun or runc");
+    } else if (setup_is_own(setup->doctor, next)) {
+        setup_leave(setup, "Podman: its runtime, %s, is sparkguard-runtime already; that stays", next);
+        free(next);
+        next = NULL;
     } else if (setup_wrap(setup, "podman", next)) {
         const char *more = strcmp(strrchr(next, '/') + 1, "crun") == 0 ? ", \"sparkguard\"" : "";
         char *text = text_format(
@@ -57,6 +61,7 @@ char *setup_podman(struct setup *setup)
             more, more, SETUP_WRAPPERS);
         setup_comment(setup, "Podman: a runtime for all new containers. Containers that exist keep theirs.");
         (void)setup_put(setup, ENGINE, "644", text);
+        setup_wrap_end(setup, "podman");
         free(text);
     }
     free(name);
@@ -127,8 +132,14 @@ char *setup_containerd(struct setup *setup)
         setup_comment(setup, "containerd has a runtime of this name, not from here.");
     else if ((next = containerd_runtime(setup, text, plugin)) == NULL)
         setup_leave(setup, "containerd: its default runtime is not installed");
-    else if (setup_wrap(setup, "containerd", next))
+    else if (setup_is_own(setup->doctor, next)) {
+        setup_leave(setup, "containerd: its default runtime, %s, is sparkguard-runtime already; that stays", next);
+        free(next);
+        next = NULL;
+    } else if (setup_wrap(setup, "containerd", next)) {
         add_containerd(setup, text, plugin);
+        setup_wrap_end(setup, "containerd");
+    }
     free(version);
     free(disabled);
     free(text);

@@ -91,6 +91,23 @@ char *setup_find_program(const struct doctor *doctor, const char *name)
     return name[0] == '/' && is_plain(name) && doctor_exists(doctor, name) ? text_copy(name, PATH_MAX) : NULL;
 }
 
+bool setup_is_own(const struct doctor *doctor, const char *path)
+{
+    static const char name[] = "sparkguard-runtime";
+    char *full = text_format("%s%s", doctor->root, path), *real = realpath(full, NULL), *text = NULL;
+    size_t length, root_length = strlen(doctor->root);
+    const char *target = real != NULL && strncmp(real, doctor->root, root_length) == 0 ? real + root_length : path;
+    bool is_own = strncmp(path, SETUP_WRAPPERS "/", sizeof SETUP_WRAPPERS) == 0 ||
+                  strncmp(target, SETUP_WRAPPERS "/", sizeof SETUP_WRAPPERS) == 0 ||
+                  strcmp(strrchr(path, '/') + 1, name) == 0 || strcmp(strrchr(target, '/') + 1, name) == 0;
+    if (!is_own && setup_read(doctor, target, &text, &length) == SETUP_READ)
+        is_own = strncmp(text, "#!", 2) == 0 && strstr(text, name) != NULL;
+    free(text);
+    free(real);
+    free(full);
+    return is_own;
+}
+
 char *setup_find_library(const struct doctor *doctor)
 {
     char *found = doctor_library_find(doctor), *printable, *path = NULL;

@@ -154,9 +154,12 @@ static void put_unit(struct setup *setup, const char *unit)
                                  setup->library, SETUP_SHARED, SETUP_SHARED);
         const char *instance = strstr(unit, "@."); /* a template is restarted by its instances */
         int stem_length = instance != NULL ? (int)(instance - unit) + 1 : (int)strlen(unit);
+        /* systemd starts no service with a group that does not exist. */
+        fputs("if [ -n \"$(group_number)\" ]; then\n    : # so a unit can name it\n", setup->stream);
         if (setup_put(setup, path, "644", text))
             fprintf(setup->stream, "later 'systemctl restart %.*s%s'\n", stem_length, unit,
                     instance != NULL ? "*.service" : "");
+        fprintf(setup->stream, "else\n    miss '%s: there is no group sparkguard'\nfi\n", unit);
         free(text);
     }
     free(path);

@@ -39,6 +39,7 @@ int setup_print(struct doctor *doctor, FILE *stream)
     fputs(setup_script_begin, stream);
     fputs(setup_script_common, stream);
     fputs(setup_script_functions, stream);
+    fputs(setup_script_people, stream);
     put_directories(&setup);
     setup_engines(&setup);
     setup_logins(&setup);

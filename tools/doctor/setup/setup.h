@@ -51,6 +51,9 @@ enum setup_file { SETUP_ABSENT, SETUP_READ, SETUP_ODD, SETUP_UNREADABLE };
 enum setup_file setup_read(const struct doctor *doctor, const char *path, char **text, size_t *length);
 /* Returns the path of a program in the usual folders, NULL if in none. A name with a slash is its own path. */
 char *setup_find_program(const struct doctor *doctor, const char *name);
+/* Returns whether a program is sparkguard-runtime, one of the set-up's wrappers, or a script that names the former: behind
+ * a wrapper it would call itself for ever. */
+bool setup_is_own(const struct doctor *doctor, const char *path);
 /* Returns the path of the library, or NULL after a message on stderr: not there, or not root's alone to replace. */
 char *setup_find_library(const struct doctor *doctor);
 /* Returns the path of sparkguard-runtime, or NULL. */
@@ -83,8 +86,11 @@ char *setup_json_text(const json_t *json, const char *example);
 /* wrap.c */
 /* Returns the OCI runtime behind a wrapper that an earlier set-up made, NULL if there is none. */
 char *setup_wrapped(const struct setup *setup, const char *engine);
-/* Prints a wrapper that calls sparkguard-runtime, or `next` where that is gone. Returns whether it will be there. */
+/* Prints a wrapper that calls sparkguard-runtime, or `next` where that is gone. Returns false if the file is left as it
+ * is. Else the script's steps up to setup_wrap_end() are done only where the wrapper can be executed: an engine that
+ * names a wrapper which is not there starts no container. */
 bool setup_wrap(struct setup *setup, const char *engine, const char *next);
+void setup_wrap_end(const struct setup *setup, const char *engine);
 
 /* engines.c: Docker, Podman, containerd. */
 void setup_engines(struct setup *setup);
@@ -102,7 +108,7 @@ void setup_units(struct setup *setup);
 
 /* script.c: the parts of the scripts that are always the same. */
 extern const char setup_script_common[]; /* behind the begin, before the functions */
-extern const char setup_script_begin[], setup_script_functions[], setup_script_end[];
+extern const char setup_script_begin[], setup_script_functions[], setup_script_people[], setup_script_end[];
 extern const char setup_undo_begin[], setup_undo_functions[], setup_undo_end[];
 
 #endif

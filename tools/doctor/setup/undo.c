@@ -54,7 +54,7 @@ static const struct {
      "}\n"
      "busy='' name=''\n"},
     {"cut", "cut_out() { # FILE KIND BEFORE AFTER NOW: our block alone\n"
-            "    has \"file $1 $2 $3 $4\" && is \"$1\" \"$5\" || return 0\n"
+            "    has \"file $1 $2 $3 $4\" && is \"$1\" \"$5\" && is_whole \"$1\" || return 0\n"
             "    new=$root$1.sparkguard-new\n"
             "    { cp -p \"$root$1\" \"$new\" && without_block \"$1\" >\"$new\" && { if [ -s \"$new\" ] || [ \"$3\" != "
             "none ]; then\n"
@@ -66,6 +66,12 @@ static const struct {
             "        miss \"$1 could not be written\"\n"
             "    }\n"
             "}\n"},
+    {"unnamed", "unnamed() { # WRAPPER FILE: whether the engine's file does not name the wrapper any more\n"
+                "    if grep -qF -e \"file $2 \" \"$list\" || grep -qsF -e \"$1\" \"$root$2\"; then\n"
+                "        miss \"$1: $2 still names it\"\n"
+                "        return 1\n"
+                "    fi\n"
+                "}\n"},
     {"rewrite", "rewrite() { # FILE KIND BEFORE AFTER NOW THEN: without our part, which is the input\n"
                 "    has \"file $1 $2 $3 $4\" && is \"$1\" \"$5\" || return 0\n"
                 "    new=$root$1.sparkguard-new\n"
@@ -105,30 +111,39 @@ static const struct {
              "    forget \"$1 $2\"\n"
              "}\n"},
     {"release", "release() { # FOLDER: with what guarded programs have left in it\n"
-                "    has \"shared $1\" || return 0\n"
+                "    has \"shared $1\" && [ -z \"$missed\" ] || return 0\n"
                 "    { rm -rf \"$root${1:?}\" && forget \"shared $1\" && say \"removed $1\"; } || miss \"$1 could not "
                 "be removed\"\n"
                 "}\n"},
-    {"ungroup", "ungroup() { # SUM: of /etc/group before; what groupadd had kept beside it is put back, unless other "
-                "groups have changed\n"
-                "    has \"group $1\" && [ -z \"$missed\" ] || return 0\n"
-                "    if [ -d \"$root" SETUP_HISTORY "\" ]; then\n"
-                "        say 'kept the group sparkguard, which owns " SETUP_HISTORY "'\n"
-                "        forget \"group $1\"\n"
-                "        return 0\n"
-                "    fi\n"
-                "    groupdel ${root:+-P \"$root\"} sparkguard || {\n"
-                "        miss 'the group sparkguard could not be removed'\n"
-                "        return 0\n"
-                "    }\n"
-                "    if [ \"$(sum /etc/group)\" = \"$1\" ]; then\n"
-                "        for each in /etc/group- /etc/gshadow-; do\n"
-                "            if [ -f \"$root$state/before$each\" ]; then cp -p \"$root$state/before$each\" "
-                "\"$root$each\"; else rm -f \"$root$each\"; fi\n"
-                "        done\n"
-                "    fi\n"
-                "    forget \"group $1\" && say 'removed the group sparkguard'\n"
-                "}\n"},
+    {"ungroup",
+     "ungroup() { # SUM: of /etc/group before; what groupadd had kept beside it is put back, unless other "
+     "groups have changed\n"
+     "    has \"group $1\" && [ -z \"$missed\" ] || return 0\n"
+     "    if [ -d \"$root" SETUP_HISTORY "\" ]; then\n"
+     "        say 'kept the group sparkguard, which owns " SETUP_HISTORY "'\n"
+     "        forget \"group $1\"\n"
+     "        return 0\n"
+     "    fi\n"
+     "    for each in \"$root\"/etc/systemd/system/*.d/*.conf; do\n"
+     "        if grep -qs -e '^[[:space:]]*\\(Supplementary\\)\\{0,1\\}Groups\\{0,1\\}=.*sparkguard' \"$each\"; "
+     "then\n"
+     "            say \"kept the group sparkguard, which ${each#\"$root\"} names\"\n"
+     "            forget \"group $1\"\n"
+     "            return 0\n"
+     "        fi\n"
+     "    done\n"
+     "    groupdel ${root:+-P \"$root\"} sparkguard || [ $? -eq 6 ] || { # 6: there is none\n"
+     "        miss 'the group sparkguard could not be removed'\n"
+     "        return 0\n"
+     "    }\n"
+     "    if [ \"$(sum /etc/group)\" = \"$1\" ]; then\n"
+     "        for each in /etc/group- /etc/gshadow-; do\n"
+     "            if [ -f \"$root$state/before$each\" ]; then cp -p \"$root$state/before$each\" "
+     "\"$root$each\"; else rm -f \"$root$each\"; fi\n"
+     "        done\n"
+     "    fi\n"
+     "    forget \"group $1\" && say 'removed the group sparkguard'\n"
+     "}\n"},
     {"expel", "expel() { # NAME\n"
               "    has \"member $1\" || return 0\n"
               "    act gpasswd -d \"$1\" sparkguard\n"
@@ -214,19 +229,32 @@ static void undo_default(struct undo *undo, const char *text, const char *sum)
     free(fault);
 }
 
-/* Returns the engine whose part a file is, NULL if it is none's. */
-static const char *engine_of(const char *path)
+/* The parts of an engine: its own file, which names the wrapper. */
+static const struct part {
+    const char *engine, *file, *wrapper;
+} parts[] = {{"docker", SETUP_DAEMON_JSON, SETUP_WRAPPERS "/docker-runtime"},
+             {"podman", "/etc/containers/containers.conf.d/60-sparkguard.conf", SETUP_WRAPPERS "/podman-runtime"},
+             {"containerd", "/etc/containerd/config.toml", SETUP_WRAPPERS "/containerd-runtime"}};
+
+/* Prints the condition for the step of an engine's file, if it is one. Returns whether it is. A running container needs
+ * its engine's part to be ended, and an engine that names a wrapper which is not there starts none. */
+static bool print_condition(struct undo *undo, const char *path)
 {
-    static const char *const parts[][2] = {{SETUP_DAEMON_JSON, "docker"},
-                                           {SETUP_WRAPPERS "/docker-runtime", "docker"},
-                                           {"/etc/containers/containers.conf.d/60-sparkguard.conf", "podman"},
-                                           {SETUP_WRAPPERS "/podman-runtime", "podman"},
-                                           {"/etc/containerd/config.toml", "containerd"},
-                                           {SETUP_WRAPPERS "/containerd-runtime", "containerd"}};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (strcmp(path, parts[i][0]) == 0)
-            return parts[i][1];
-    return NULL;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        bool is_wrapper = strcmp(path, parts[i].wrapper) == 0;
+        if (!is_wrapper && strcmp(path, parts[i].file) != 0)
+            continue;
+        fputs("if ", undo->stream);
+        call(undo, "idle", parts[i].engine);
+        if (is_wrapper) {
+            fputs(" && ", undo->stream);
+            call(undo, "unnamed", parts[i].wrapper);
+            fprintf(undo->stream, " %s", parts[i].file);
+        }
+        fputs("; then\n", undo->stream);
+        return true;
+    }
+    return false;
 }
 
 /* word: "file" PATH KIND BEFORE AFTER; line: these without the first. */
@@ -238,12 +266,7 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
     if (path == NULL || kind == NULL || before == NULL || after == NULL)
         return; /* is_trusted() has counted them, which the analyzer does not see */
     enum setup_file file = setup_read(undo->setup.doctor, path, &text, &length);
-    const char *engine = engine_of(path);
-    if (engine != NULL) { /* a running container needs its engine's part to be ended */
-        fputs("if ", undo->stream);
-        call(undo, "idle", engine);
-        fputs("; then\n", undo->stream);
-    }
+    bool is_conditional = print_condition(undo, path);
     if (file == SETUP_READ)
         setup_sum(sum, text, length);
     if (file == SETUP_READ && strcmp(path, SETUP_DAEMON_JSON) == 0 && strcmp(sum, before) != 0)
@@ -268,7 +291,7 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
         fputs(" 'was edited since; remove it, or keep it, and remove its line from " SETUP_STATE "/manifest'\n",
               undo->stream);
     }
-    if (engine != NULL)
+    if (is_conditional)
         fputs("fi\n", undo->stream);
     free(text);
 }
@@ -321,36 +344,45 @@ end:
     return is_good;
 }
 
-/* Prints the steps, the last line's first. Returns false after a message on stderr. */
-static bool undo_all(struct undo *undo, char *manifest)
+/* Prints the steps, the last line's first. Lines that no set-up has written are named at the end, and nothing is done
+ * for them. Returns how many these are. */
+static unsigned undo_all(struct undo *undo, char *manifest)
 {
     char *state_folders = text_copy("", 1);
-    size_t length = strlen(manifest);
-    bool is_good = true;
-    while (length > 0 && is_good) {
+    size_t length = strlen(manifest), odd_length;
+    char *odd = NULL;
+    FILE *named = open_memstream(&odd, &odd_length);
+    unsigned count = 0;
+    if (named == NULL)
+        tool_end_without_memory();
+    while (length > 0) {
         if (manifest[length - 1] == '\n')
             manifest[--length] = '\0';
         char *start = memrchr(manifest, '\n', length);
         start = start != NULL ? start + 1 : manifest;
-        is_good = start[0] == '\0' || undo_line(undo, start, &state_folders);
-        if (!is_good) {
-            char *printable = text_printable(start, false);
-            fprintf(stderr, "sparkguard-doctor: " SETUP_STATE "/manifest: no set-up has written this: %s\n", printable);
-            free(printable);
+        if (start[0] != '\0' && !undo_line(undo, start, &state_folders)) {
+            struct setup setup = {.stream = named};
+            setup_leave(&setup, SETUP_STATE "/manifest: no set-up has written this; remove it: %s", start);
+            count++;
         }
         length = (size_t)(start - manifest);
     }
+    if (fclose(named) != 0)
+        tool_end_without_memory();
     fprintf(undo->stream,
+            "%s"
             "if [ -z \"$missed\" ]; then\n"
             "    rm -rf \"$root$state/before\" \"$list\"\n"
             "    remove_folders%s\n"
             "fi\n",
-            state_folders[0] != '\0' ? state_folders : " " SETUP_STATE);
+            odd, state_folders[0] != '\0' ? state_folders : " " SETUP_STATE);
+    free(odd);
     free(state_folders);
-    return is_good;
+    return count;
 }
 
-/* Names the containers that no longer start: an engine keeps the name of the runtime with each. */
+/* Names the containers that no longer start: an engine keeps the name of the runtime with each. Podman has it in a
+ * database, root's or a user's, from which only the presence is read. */
 static void print_warning(const char *manifest, FILE *stream)
 {
     if (strstr(manifest, SETUP_WRAPPERS "/") != NULL)
@@ -359,7 +391,14 @@ static void print_warning(const char *manifest, FILE *stream)
               "bound=$(grep -ls '\"Runtime\":\"sparkguard\"' \"$root\"/var/lib/docker/containers/*/hostconfig.json | "
               "wc -l)\n"
               "if [ \"$bound\" -gt 0 ]; then say \"make anew, for they no longer start: $bound containers of Docker\"; "
-              "fi\n",
+              "fi\n"
+              "for each in \"$root\"/var/lib/containers/storage \"$root\"/root/.local/share/containers/storage \\\n"
+              "    \"$root\"/home/*/.local/share/containers/storage; do\n"
+              "    if cat \"$each/db.sql\" \"$each/libpod/bolt_state.db\" 2>/dev/null | grep -qaF "
+              "'\"runtime\":\"sparkguard\"'; then\n"
+              "        say \"make anew, for they no longer start: containers of Podman in $each (podman ps --all)\"\n"
+              "    fi\n"
+              "done\n",
               stream);
 }
 
@@ -368,8 +407,10 @@ int setup_print_undo(struct doctor *doctor, FILE *stream)
     char *manifest, *steps = NULL;
     size_t length, steps_length = 0;
     enum setup_file file = setup_read(doctor, SETUP_STATE "/manifest", &manifest, &length);
-    if (file == SETUP_UNREADABLE || file == SETUP_ODD) {
-        fputs("sparkguard-doctor: " SETUP_STATE "/manifest cannot be read; run it as root\n", stderr);
+    if (file == SETUP_UNREADABLE || file == SETUP_ODD || (file == SETUP_READ && strlen(manifest) != length)) {
+        fprintf(stderr, "sparkguard-doctor: " SETUP_STATE "/manifest %s\n",
+                file == SETUP_UNREADABLE ? "cannot be read; run it as root" : "is no list of a set-up");
+        free(manifest);
         return SETUP_NONE;
     }
     fputs("#!/bin/sh\n# Made by sparkguard-doctor --setup=undo, version " SG_VERSION_TEXT ".\n", stream);
@@ -381,21 +422,19 @@ int setup_print_undo(struct doctor *doctor, FILE *stream)
     if (undo.stream == NULL)
         tool_end_without_memory();
     print_warning(manifest, undo.stream);
-    bool is_good = strlen(manifest) == length && undo_all(&undo, manifest);
+    unsigned odd_lines = undo_all(&undo, manifest);
     if (fclose(undo.stream) != 0)
         tool_end_without_memory();
-    if (is_good) {
-        fputs(setup_undo_begin, stream);
-        fputs(setup_script_common, stream);
-        fputs(setup_undo_functions, stream);
-        for (size_t i = 0; i < FUNCTIONS; i++)
-            if (undo.uses[i])
-                fputs(functions[i].text, stream);
-        fputs("\nmain() {\nif [ ! -e \"$list\" ]; then\n    say 'nothing is set up here'\n    exit 0\nfi\n", stream);
-        fputs(steps, stream);
-        fputs(setup_undo_end, stream);
-    }
+    fputs(setup_undo_begin, stream);
+    fputs(setup_script_common, stream);
+    fputs(setup_undo_functions, stream);
+    for (size_t i = 0; i < FUNCTIONS; i++)
+        if (undo.uses[i])
+            fputs(functions[i].text, stream);
+    fputs("\nmain() {\nif [ ! -e \"$list\" ]; then\n    say 'nothing is set up here'\n    exit 0\nfi\n", stream);
+    fputs(steps, stream);
+    fputs(setup_undo_end, stream);
     free(steps);
     free(manifest);
-    return is_good ? SETUP_WHOLE : SETUP_NONE;
+    return odd_lines > 0 ? SETUP_PARTIAL : SETUP_WHOLE;
 }

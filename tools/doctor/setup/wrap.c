@@ -19,6 +19,10 @@ char *setup_wrapped(const struct setup *setup, const char *engine)
         if (last != NULL)
             next = text_copy(last + 6, strcspn(last + 6, " \n"));
     }
+    if (next != NULL && (next[0] != '/' || setup_is_own(setup->doctor, next))) {
+        free(next);
+        next = NULL;
+    }
     free(text);
     free(path);
     return next;
@@ -38,6 +42,17 @@ bool setup_wrap(struct setup *setup, const char *engine, const char *next)
         engine, setup->runtime, next, setup->runtime, next);
     bool is_there = setup_put(setup, path, "755", text);
     free(text);
+    if (is_there)
+        fprintf(setup->stream, "if [ -x \"$root%s\" ]; then\n    : # so it can be named\n", path);
     free(path);
     return is_there;
+}
+
+void setup_wrap_end(const struct setup *setup, const char *engine)
+{
+    fprintf(setup->stream,
+            "else\n"
+            "    miss '%s: %s/%s-runtime cannot be executed; what would name it is left as it is'\n"
+            "fi\n",
+            engine, SETUP_WRAPPERS, engine);
 }
