@@ -284,9 +284,40 @@ def test_a_missing_next_runtime_is_told(runtime, bundle):
     assert bundle.path.read_bytes() == before
 
 
-def test_it_is_never_its_own_next_runtime(runtime, bundle):
-    done = runtime.run("create", "--bundle", bundle.folder, "box", next=runtime.program)
+NAMED = {"itself": None, "a script that calls it": '#!/bin/sh\nexec {program} "$@"\n', "a script that waits for it": '#!/bin/sh\n{program} "$@"\n'}
+
+
+@pytest.mark.parametrize("how", ["file", "environment"])
+@pytest.mark.parametrize("named", NAMED)
+def test_it_is_never_its_own_next_runtime(runtime, bundle, named, how):
+    """As on a machine where sparkguard-runtime is the engine's runtime already, and a wrapper is put around it."""
+    folder, own = runtime.folder / "path", runtime.folder / "own"
+    folder.mkdir()
+    own.symlink_to(runtime.program)
+    if NAMED[named] is not None:
+        own.unlink()
+        own.write_text(NAMED[named].format(program=runtime.program))
+        own.chmod(0o755)
+    runtime.next = runtime.next.rename(folder / "runc")
+    environment = {"PATH": str(folder)}
+    if how == "file":
+        runtime.lines["next"] = own
+    else:
+        environment["SPARKGUARD_NEXT_RUNTIME"] = str(own)
+    runtime.create(bundle, env=environment.items())
+    assert bundle.guarded() == "yes"
+    assert f"the next runtime {own} is sparkguard-runtime or calls it: {runtime.next} is used" in runtime.log.read_text()
+
+
+def test_it_ends_where_every_next_runtime_calls_it(runtime, bundle):
+    folder = runtime.folder / "path"
+    folder.mkdir()
+    for name in ("own", "nvidia-container-runtime", "runc", "crun"):
+        (folder / name).write_text(f'#!/bin/sh\nexec {runtime.program} "$@"\n')
+        (folder / name).chmod(0o755)
+    done = runtime.run("create", "--bundle", bundle.folder, "box", next=folder / "own", env={"PATH": str(folder)}.items())
     assert done.returncode == 127
+    assert done.stderr.startswith("sparkguard-runtime: there is no next runtime") and done.stderr.count("\n") == 1
 
 
 def test_the_next_runtime_is_the_first_that_is_in_the_path(runtime, bundle):

@@ -97,6 +97,23 @@ static void create(const struct runtime_settings *settings, const struct runtime
     free(reason);
 }
 
+/* Tells what is wrong with the settings. */
+static void warn(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
+{
+    char *line;
+    if (settings->wrong != NULL) {
+        line = text_format("%s: this line was not understood: %s", settings->conf, settings->wrong);
+        runtime_log_add(settings, arguments, line);
+        free(line);
+    }
+    if (settings->itself != NULL) {
+        line = text_format("the next runtime %s is sparkguard-runtime or calls it: %s is used", settings->itself,
+                           settings->next);
+        runtime_log_add(settings, arguments, line);
+        free(line);
+    }
+}
+
 static void prepare(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
     char *line = NULL;
@@ -106,11 +123,8 @@ static void prepare(const struct runtime_settings *settings, const struct runtim
         line = runtime_container_exec(settings, arguments, &next.words);
     else if (arguments->command == RUNTIME_DELETE && arguments->id != NULL)
         runtime_record_remove(settings->shared, arguments->id);
-    if (settings->wrong != NULL && arguments->command == RUNTIME_CREATE) {
-        char *wrong = text_format("%s: this line was not understood: %s", settings->conf, settings->wrong);
-        runtime_log_add(settings, arguments, wrong);
-        free(wrong);
-    }
+    if (arguments->command == RUNTIME_CREATE)
+        warn(settings, arguments);
     if (line != NULL)
         runtime_log_add(settings, arguments, line);
     free(line);
@@ -133,6 +147,7 @@ int main(int argc, char **argv)
     next.is_required = settings.is_required && arguments.command == RUNTIME_CREATE;
     if (argc > 0)
         argv[0] = settings.next;
+    runtime_settings_note_next(&settings);
     if (arguments.command != RUNTIME_OTHER) {
         unsigned left = catch_faults();
         prepare(&settings, &arguments);

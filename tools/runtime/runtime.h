@@ -51,7 +51,8 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
 /* ---- settings.c: runtime.conf and the environment ---- */
 
 struct runtime_settings {
-    char *next;    /* absolute path of the next runtime; NULL: there is none */
+    char *next;    /* path of the next runtime; NULL: there is none */
+    char *itself;  /* the name of a next runtime that is this tool or a script that calls it; NULL: that is not so */
     char *library; /* of the host */
     char *shared;  /* of the host */
     char *log;
@@ -64,6 +65,8 @@ struct runtime_settings {
 };
 
 void runtime_settings_read(struct runtime_settings *settings);
+/* Adds the next runtime to the environment: where it calls this tool again and again, another one is found. */
+void runtime_settings_note_next(const struct runtime_settings *settings);
 
 /* ---- document.c: a JSON file that is changed in place ---- */
 
