@@ -395,8 +395,12 @@ def test_a_fault_of_the_runtime_is_none_of_the_containers(runtime, bundle, numbe
     runtime.program.chmod(0o755)
     runtime.create(bundle)
     assert "it left a container as it was" in runtime.log.read_text()
+    refused = (1, "sparkguard-runtime: failed; the container is not started (SPARKGUARD_REQUIRED)\n")
     done = runtime.run("create", "--bundle", bundle.folder, "box", required="yes")
-    assert (done.returncode, done.stderr) == (1, "sparkguard-runtime: failed; the container is not started (SPARKGUARD_REQUIRED)\n")
+    assert (done.returncode, done.stderr) == refused
+    bundle.change(lambda config: config.update(annotations={"sparkguard.required": "yes"}))
+    done = runtime.run("create", "--bundle", bundle.folder, "box")
+    assert (done.returncode, done.stderr) == refused
 
 
 def test_nothing_is_left_open_or_changed_for_the_next_runtime(build, runtime, bundle):

@@ -223,17 +223,23 @@ static void record(struct container *container, const char *reason)
     free(state);
 }
 
+/* Returns whether a container must not be started unguarded. */
+static bool requires_guard(const struct container *container)
+{
+    const json_t *config = container->document.root;
+    const char *variable = runtime_edit_variable(container->process, SG_VARIABLE_REQUIRED);
+    const char *annotation = runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED);
+    bool is_asked = container->settings->is_required || is_one_of(variable, "1") || is_one_of(annotation, "1|yes|true");
+    return is_asked && !is_sandbox(config);
+}
+
 /* Decides about a configuration that was read, and changes it. Returns why the container is unguarded. The caller frees. */
-static char *decide(struct container *container, bool *is_required)
+static char *decide(struct container *container)
 {
     json_t *config = container->document.root;
     const char *out;
-    *is_required = *is_required || is_one_of(runtime_edit_variable(container->process, SG_VARIABLE_REQUIRED), "1") ||
-                   is_one_of(runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED), "1|yes|true");
-    if (is_sandbox(config)) {
-        *is_required = false;
+    if (is_sandbox(config))
         return sentence("it is a pod's sandbox");
-    }
     if (!json_is_object(container->process))
         return sentence("it names no program");
     if (runtime_edit_annotation(config, "run.oci.handler") != NULL) /* of crun: a virtual machine, or WebAssembly */
@@ -270,8 +276,9 @@ char *runtime_container_create(const struct runtime_settings *settings, const st
         reason = text_format("%s: it is no configuration of OCI", path);
     if (reason == NULL) {
         container.process = json_object_get(container.document.root, "process");
+        *is_required = requires_guard(&container); /* before anything that may fail: the caller's handler reads it */
         container.name = runtime_name_find(container.document.root, arguments->bundle, arguments->id);
-        reason = decide(&container, is_required);
+        reason = decide(&container);
         char *unwritten = reason == NULL || !*is_required ? write_back(&container, reason) : NULL;
         if (reason == NULL)
             reason = unwritten;

@@ -85,12 +85,11 @@ static void refuse(const struct runtime_arguments *arguments, const char *reason
 
 static void create(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
-    bool is_required = false;
-    char *reason = runtime_container_create(settings, arguments, &is_required);
+    char *reason = runtime_container_create(settings, arguments, &next.is_required);
     if (reason != NULL) {
-        char *line = text_format("%s: %s", is_required ? "not started" : "unguarded", reason);
+        char *line = text_format("%s: %s", next.is_required ? "not started" : "unguarded", reason);
         runtime_log_add(settings, arguments, line);
-        if (is_required)
+        if (next.is_required)
             refuse(arguments, reason);
         free(line);
     }

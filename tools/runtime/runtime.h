@@ -187,7 +187,7 @@ void runtime_log_tell_engine(const struct runtime_arguments *arguments, const ch
 /* ---- container.c: the commands ---- */
 
 /* Prepares the bundle of create, run and restore. Returns NULL or why the container would run unguarded. *is_required: it must then
- * not be started. The caller frees. */
+ * not be started; set as soon as it is known, for a signal handler. The caller frees. */
 char *runtime_container_create(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                                bool *is_required);
 /* Prepares the process file of exec, or else its command line: *words becomes another one where that names variables. Returns NULL
