@@ -45,6 +45,30 @@ def test_records_of_containers_that_are_gone_are_removed(runtime, bundle):
     assert sorted(path.name for path in (runtime.shared / "containers").iterdir()) == ["box.json", "there.json"]
 
 
+STATES = {"runc": ("state.json", "init_process_pid"), "crun": ("status", "pid")}
+
+
+@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("force", [("--force", "box"), ("-f", "box"), ("box", "--force")])
+def test_the_record_of_a_running_container_is_removed_by_force_only(runtime, bundle, kind, force):
+    """The next runtime deletes a running container by force only. A process of the test stands for the container's."""
+    file, key = STATES[kind]
+    state = runtime.folder / "state"
+    words = ("--root", state)
+    (state / "box").mkdir(parents=True)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as first:
+        (state / "box" / file).write_text(json.dumps({key: first.pid, "x": [UNLIMITED] * 5000}))
+        runtime.passes_on(*words, "create", "--bundle", bundle.folder, "box")
+        runtime.passes_on(*words, "delete", "box")
+        assert runtime.record()["id"] == "box"
+        runtime.passes_on(*words, "delete", *force)
+        assert runtime.record() is None
+        runtime.passes_on(*words, "create", "--bundle", bundle.folder, "box")
+        first.kill()
+    runtime.passes_on(*words, "delete", "box")
+    assert runtime.record() is None
+
+
 def test_a_folder_of_records_that_others_can_change_is_not_used(runtime, bundle):
     elsewhere = runtime.folder / "elsewhere"
     elsewhere.mkdir()

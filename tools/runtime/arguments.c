@@ -136,6 +136,9 @@ static void take_variable(struct runtime_arguments *arguments, const char *entry
 
 static void take_own(struct runtime_arguments *arguments, const struct option *option)
 {
+    if (arguments->command == RUNTIME_DELETE)
+        arguments->is_forced =
+            arguments->is_forced || strcmp(option->name, "force") == 0 || strcmp(option->name, "f") == 0;
     if (option->value == NULL || option->value[0] == '\0')
         return;
     if (strcmp(option->name, "bundle") == 0 || strcmp(option->name, "b") == 0)
@@ -167,7 +170,7 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
     arguments->id_at = words.at;
     arguments->id = words.at < count ? words_given[words.at++] : NULL;
     /* crun finds its options behind the id as well, except those of the program that exec names. */
-    while (arguments->command == RUNTIME_CREATE && words.at < count)
+    while ((arguments->command == RUNTIME_CREATE || arguments->command == RUNTIME_DELETE) && words.at < count)
         if (take_option(&words, values, &option))
             take_own(arguments, &option);
         else

@@ -121,7 +121,7 @@ static void prepare(const struct runtime_settings *settings, const struct runtim
     else if (arguments->command == RUNTIME_EXEC)
         line = runtime_container_exec(settings, arguments, &next.words);
     else if (arguments->command == RUNTIME_DELETE && arguments->id != NULL)
-        runtime_record_remove(settings->shared, arguments->id);
+        runtime_record_remove(settings->shared, arguments->id, arguments->is_forced);
     if (arguments->command == RUNTIME_CREATE)
         warn(settings, arguments);
     if (line != NULL)

@@ -43,6 +43,7 @@ struct runtime_arguments {
     const char *root;             /* --root; NULL: the next runtime's own */
     const char *log;              /* --log; NULL: none */
     bool is_log_json;             /* --log-format=json */
+    bool is_forced;               /* delete --force */
 };
 
 /* Reads the arguments as runc(8) and crun(1) do. What it does not understand makes the command RUNTIME_OTHER. */
@@ -170,7 +171,9 @@ struct runtime_record {
 int runtime_record_open_folder(const char *shared);
 /* Returns NULL, or why the record was not written. Removes records of containers that are gone. */
 const char *runtime_record_write(const char *shared, const struct runtime_record *record);
-void runtime_record_remove(const char *shared, const char *id);
+/* Removes the record of a container that is about to be deleted. While its first process runs, only a deletion by force succeeds:
+ * without force the record stays, and a later runtime_record_write() removes it. */
+void runtime_record_remove(const char *shared, const char *id, bool is_forced);
 /* Returns the bundle of a container that this runtime started; NULL: there is no record. The caller frees. */
 char *runtime_record_bundle(const char *shared, const char *id);
 /* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. The caller frees. */
