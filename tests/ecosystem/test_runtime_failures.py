@@ -172,9 +172,12 @@ def test_a_process_whose_user_cannot_use_the_directory_does_without(runtime, bun
 def test_a_process_that_joins_an_unguarded_or_unknown_container_is_left_alone(image, runtime, tmp_path, process):
     before = process.read_bytes()
     runtime.create(Bundle(tmp_path / "bundle", image, ["static"]))
+    runtime.log.unlink()
     for name in ("box", "unknown"):
         runtime.passes_on("exec", "--process", process, name)
         assert process.read_bytes() == before
+    (line,) = runtime.log.read_text().splitlines()
+    assert line.endswith(" unknown: exec runs unguarded: there is no record of its container")
 
 
 def test_arguments_of_the_program_are_none_of_exec(runtime, bundle, process):

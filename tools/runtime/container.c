@@ -370,10 +370,11 @@ char *runtime_container_exec(const struct runtime_settings *settings, const stru
     const char *file = arguments->process_file, *why = NULL;
     bool is_inherited =
         file == NULL && arguments->variables == NULL; /* what the configuration has, by the next runtime */
-    char *bundle =
-        arguments->id != NULL && !is_inherited ? runtime_record_bundle(settings->shared, arguments->id) : NULL;
-    if (bundle == NULL)
+    if (arguments->id == NULL || is_inherited)
         return NULL;
+    char *bundle = runtime_record_bundle(settings->shared, arguments->id);
+    if (bundle == NULL) /* its container may have been started without this runtime */
+        return sentence("exec runs unguarded: there is no record of its container");
     char *path = text_format("%s/config.json", bundle), *line = NULL;
     why = runtime_document_read(&config, path);
     bool is_guarded = why == NULL &&
