@@ -65,6 +65,7 @@ ORDERS = {
     "one dash": ("-root", "/r", "create", "-bundle", "B", "box"),
     "behind the id": ("--root=/r", "create", "box", "--bundle", "B"),
     "crun": ("--cgroup-manager", "disabled", "--rootless", "true", "run", "--preserve-fds", "0", "--bundle", "B", "--", "box"),
+    "pidfd": ("run", "--pidfd-socket", "/s", "--bundle", "B", "box"),
     "restore": ("restore", "--image-path", "/i", "--work-path", "/w", "--bundle", "B", "box"),
 }
 
@@ -88,6 +89,14 @@ def test_other_commands_are_passed_on(runtime, bundle, words):
     runtime.passes_on(*(word.replace("B", str(bundle.folder)) for word in words))
     assert bundle.path.read_bytes() == before
     assert not (runtime.shared / "containers").exists()
+    assert (runtime.log.read_text() if runtime.log.exists() else "").count("unknown command") == (words[:1] == ("nonsense",))
+
+
+def test_a_container_that_is_missed_because_of_an_unknown_option_is_in_the_log(runtime, bundle):
+    runtime.passes_on("--new-option", "value", "create", "--bundle", bundle.folder, "box")
+    assert bundle.guarded() is None
+    (line,) = runtime.log.read_text().splitlines()
+    assert line.endswith(": value is an unknown command, or the value of an unknown option: nothing is guarded")
 
 
 PRELOADS = {

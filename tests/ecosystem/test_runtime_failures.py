@@ -143,7 +143,8 @@ def variables_of(process):
     return dict(entry.split("=", 1) for entry in json.loads(process.read_text())["env"])
 
 
-@pytest.mark.parametrize("words", [("--process", "P"), ("-p", "P"), ("--process=P", "--detach"), ("--pid-file", "/p", "-d", "-p", "P")])
+@pytest.mark.parametrize("words", [("--process", "P"), ("-p", "P"), ("--process=P", "--detach"), ("--pid-file", "/p", "-d", "-p", "P"),
+                                   ("--pidfd-socket", "/s", "-p", "P")])
 def test_a_process_that_joins_a_guarded_container_is_guarded(runtime, bundle, process, words):
     bundle.change(lambda config: config.update(annotations={"sparkguard.limit": "10G"}))
     runtime.create(bundle)

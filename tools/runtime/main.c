@@ -122,6 +122,9 @@ static void prepare(const struct runtime_settings *settings, const struct runtim
         line = runtime_container_exec(settings, arguments, &next.words);
     else if (arguments->command == RUNTIME_DELETE && arguments->id != NULL)
         runtime_record_remove(settings->shared, arguments->id, arguments->is_forced);
+    else if (arguments->command == RUNTIME_UNKNOWN)
+        line = text_format("%s is an unknown command, or the value of an unknown option: nothing is guarded",
+                           arguments->command_word);
     if (arguments->command == RUNTIME_CREATE)
         warn(settings, arguments);
     if (line != NULL)

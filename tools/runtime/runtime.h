@@ -28,12 +28,13 @@
 
 /* ---- arguments.c: what the engine asks for ---- */
 
-enum runtime_command { RUNTIME_OTHER, RUNTIME_CREATE, RUNTIME_EXEC, RUNTIME_DELETE };
+enum runtime_command { RUNTIME_OTHER, RUNTIME_UNKNOWN, RUNTIME_CREATE, RUNTIME_EXEC, RUNTIME_DELETE };
 
 struct runtime_arguments {
     int count;
     char *const *words;
     enum runtime_command command; /* RUNTIME_CREATE also for run and restore */
+    const char *command_word;     /* NULL: none */
     const char *bundle;           /* --bundle; "." by default */
     const char *config;           /* crun's --config; "config.json" by default */
     const char *id;               /* NULL: none */
@@ -46,7 +47,8 @@ struct runtime_arguments {
     bool is_forced;               /* delete --force */
 };
 
-/* Reads the arguments as runc(8) and crun(1) do. What it does not understand makes the command RUNTIME_OTHER. */
+/* Reads the arguments as runc(8) and crun(1) do. The value of an option that it does not know may be taken for the command, which is
+ * then RUNTIME_UNKNOWN. */
 void runtime_arguments_read(struct runtime_arguments *arguments, int count, char *const *words);
 
 /* ---- settings.c: runtime.conf and the environment ---- */
