@@ -123,10 +123,33 @@ def test_an_id_of_64_digits_is_shortened_as_engines_do(runtime, bundle):
     assert bundle.variables()["SPARKGUARD_JOB"] == "0123456789ab"
 
 
-def test_a_pods_sandbox_is_left_alone_even_where_the_guard_is_required(runtime, bundle):
-    bundle.change(lambda config: config.update(annotations={"io.kubernetes.cri.container-type": "sandbox"}))
+SANDBOXES = {
+    "containerd": ("io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"),
+    "CRI-O": ("io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID"),
+}
+
+
+@pytest.mark.parametrize("engine", SANDBOXES)
+def test_a_pods_sandbox_is_left_alone_even_where_the_guard_is_required(runtime, bundle, engine):
+    kind, sandbox = SANDBOXES[engine]
+    bundle.change(lambda config: config.update(annotations={kind: "sandbox", sandbox: "box"}))
     runtime.create(bundle, required="yes")
     assert bundle.guarded() == "no: it is a pod's sandbox"
+
+
+@pytest.mark.parametrize("sandbox", [None, "another"])
+@pytest.mark.parametrize("engine", SANDBOXES)
+def test_no_annotation_of_a_user_makes_a_container_a_sandbox(image, runtime, tmp_path, engine, sandbox):
+    """`docker run --annotation` names what its user likes, but not the id that the container will get."""
+    kind, key = SANDBOXES[engine]
+    bundle = Bundle(tmp_path / "bundle", image, ["static"])
+    bundle.change(lambda config: config.update(annotations={kind: "sandbox", **({key: sandbox} if sandbox else {})}))
+    done = runtime.run("create", "--bundle", bundle.folder, "box", required="yes")
+    assert done.returncode == 1 and "container box is not started" in done.stderr
+    bundle = Bundle(tmp_path / "bundle", image, ["take"])
+    bundle.change(lambda config: config.update(annotations={kind: "sandbox", **({key: sandbox} if sandbox else {})}))
+    runtime.create(bundle)
+    assert bundle.guarded() == "yes"
 
 
 # ---- exec ---------------------------------------------------------------------------------------------------------------

@@ -127,12 +127,21 @@ static const char *opts_out(const struct container *container)
                                                    : NULL;
 }
 
-/* A pod's sandbox holds namespaces and no work. */
-static bool is_sandbox(const json_t *config)
+/* A pod's sandbox holds namespaces and no work. Its engine names the sandbox by the container's own id. A user who may write
+ * annotations does not know the id, so no other container passes for a sandbox. */
+static bool is_sandbox(const struct container *container)
 {
-    const char *containerd = runtime_edit_annotation(config, "io.kubernetes.cri.container-type");
-    const char *crio = runtime_edit_annotation(config, "io.kubernetes.cri-o.ContainerType");
-    return is_one_of(containerd, "sandbox") || is_one_of(crio, "sandbox");
+    static const char *const known[][2] = {
+        {"io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"},
+        {"io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const char *id = runtime_edit_annotation(container->document.root, known[i][1]);
+        if (is_one_of(runtime_edit_annotation(container->document.root, known[i][0]), "sandbox") && id != NULL &&
+            strcmp(id, container->arguments->id) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Looks at what the container will start, and where. Returns why it cannot be guarded; NULL if it can. The caller frees. */
@@ -230,7 +239,7 @@ static bool requires_guard(const struct container *container)
     const char *variable = runtime_edit_variable(container->process, SG_VARIABLE_REQUIRED);
     const char *annotation = runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED);
     bool is_asked = container->settings->is_required || is_one_of(variable, "1") || is_one_of(annotation, "1|yes|true");
-    return is_asked && !is_sandbox(config);
+    return is_asked && !is_sandbox(container);
 }
 
 /* Decides about a configuration that was read, and changes it. Returns why the container is unguarded. The caller frees. */
@@ -238,7 +247,7 @@ static char *decide(struct container *container)
 {
     json_t *config = container->document.root;
     const char *out;
-    if (is_sandbox(config))
+    if (is_sandbox(container))
         return sentence("it is a pod's sandbox");
     if (!json_is_object(container->process))
         return sentence("it names no program");
