@@ -45,6 +45,26 @@ def test_records_of_containers_that_are_gone_are_removed(runtime, bundle):
     assert sorted(path.name for path in (runtime.shared / "containers").iterdir()) == ["box.json", "there.json"]
 
 
+FOLDERS = {
+    "crun": ("crun", {"XDG_RUNTIME_DIR": "/own"}, (), "/own/crun/box"),
+    "crun without": ("crun", {"XDG_RUNTIME_DIR": ""}, (), "/run/crun/box"),
+    "runc": ("runc", {"XDG_RUNTIME_DIR": "/own"}, (), "/run/runc/box"),
+    "nvidia": ("nvidia-container-runtime", {"XDG_RUNTIME_DIR": "/own"}, (), "/run/runc/box"),
+    "another": ("next", {"XDG_RUNTIME_DIR": "/own"}, (), None),
+    "given": ("crun", {"XDG_RUNTIME_DIR": "/own"}, ("--root", "/given"), "/given/box"),
+    "relative": ("crun", {"XDG_RUNTIME_DIR": "/own"}, ("--root", "given"), "{here}/given/box"),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_the_record_names_the_folder_that_the_next_runtime_keeps(runtime, bundle, case):
+    """test_runtime_containers.py asks real ones."""
+    name, environment, words, expected = FOLDERS[case]
+    runtime.next = runtime.lines["next"] = runtime.next.rename(runtime.folder / name)
+    runtime.passes_on(*words, "create", "--bundle", bundle.folder, "box", env=environment.items(), cwd=runtime.folder)
+    assert runtime.record()["state"] == (expected and expected.format(here=runtime.folder))
+
+
 STATES = {"runc": ("state.json", "init_process_pid"), "crun": ("status", "pid")}
 
 

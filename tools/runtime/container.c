@@ -195,18 +195,24 @@ static void guard(struct container *container)
     runtime_edit_preload(process, settings->is_preload_last);
 }
 
-/* Returns the folder that the next runtime keeps for a container; NULL if unknown. The caller frees. */
-static char *state_folder(const struct container *container)
+/* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for root, too.
+ * The caller frees. */
+static char *state_folder(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
-    const char *slash = strrchr(container->settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR");
-    const char *name = slash != NULL ? slash + 1 : container->settings->next;
-    bool is_crun = strcmp(name, "crun") == 0;
-    const char *above = container->settings->is_rootless ? own : "/run";
-    if (container->arguments->root != NULL)
-        return text_format("%s/%s", container->arguments->root, container->arguments->id);
-    if (above == NULL || (!is_crun && strcmp(name, "runc") != 0 && strncmp(name, "nvidia-container-runtime", 24) != 0))
+    const char *slash = strrchr(settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR"), *root = arguments->root;
+    const char *name = slash != NULL ? slash + 1 : settings->next;
+    bool is_crun = strcmp(name, "crun") == 0, has_own = own != NULL && own[0] != '\0';
+    char here[PATH_MAX];
+    if (root != NULL && root[0] != '/')
+        return getcwd(here, sizeof here) != NULL ? text_format("%s/%s/%s", here, root, arguments->id) : NULL;
+    if (root != NULL)
+        return text_format("%s/%s", root, arguments->id);
+    if (is_crun)
+        return text_format("%s/crun/%s", has_own ? own : "/run", arguments->id);
+    if ((settings->is_rootless && !has_own) ||
+        (strcmp(name, "runc") != 0 && strncmp(name, "nvidia-container-runtime", 24) != 0))
         return NULL;
-    return text_format("%s/%s/%s", above, is_crun ? "crun" : "runc", container->arguments->id);
+    return text_format("%s/runc/%s", settings->is_rootless ? own : "/run", arguments->id);
 }
 
 static void record(struct container *container, const char *reason)
@@ -215,7 +221,7 @@ static void record(struct container *container, const char *reason)
                                  .name = container->name,
                                  .bundle = container->arguments->bundle,
                                  .reason = reason};
-    char *state = state_folder(container);
+    char *state = state_folder(container->settings, container->arguments);
     struct stat status;
     one.state = state;
     one.cgroup = runtime_record_cgroup(container->document.root, container->settings->is_rootless);
