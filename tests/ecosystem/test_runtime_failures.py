@@ -65,6 +65,25 @@ def test_the_record_names_the_folder_that_the_next_runtime_keeps(runtime, bundle
     assert runtime.record()["state"] == (expected and expected.format(here=runtime.folder))
 
 
+def test_containers_of_two_engines_may_have_the_same_id(runtime, bundle, tmp_path):
+    """Each engine has a --root of its own. The second path of the first is the same folder."""
+    process = tmp_path / "process.json"
+    process.write_text(json.dumps({"args": ["sh"], "env": [], "cwd": "/"}))
+    before = process.read_bytes()
+    one, other = ("--root", tmp_path / "one"), ("--root", tmp_path / "other")
+    (tmp_path / "one/box").mkdir(parents=True)
+    (tmp_path / "same").symlink_to("one")
+    runtime.passes_on(*one, "create", "--bundle", bundle.folder, "box")
+    runtime.passes_on(*other, "exec", "--process", process, "box")
+    assert process.read_bytes() == before
+    runtime.passes_on(*other, "delete", "--force", "box")
+    assert runtime.record()["state"] == str(tmp_path / "one/box")
+    runtime.passes_on("--root", tmp_path / "same", "exec", "--process", process, "box")
+    assert variables_of(process)["LD_PRELOAD"] == LIBRARY
+    runtime.passes_on("--root", tmp_path / "same", "delete", "--force", "box")
+    assert runtime.record() is None
+
+
 STATES = {"runc": ("state.json", "init_process_pid"), "crun": ("status", "pid")}
 
 

@@ -308,6 +308,15 @@ char *runtime_container_create(const struct runtime_settings *settings, const st
     return reason;
 }
 
+void runtime_container_delete(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
+{
+    if (arguments->id == NULL)
+        return;
+    char *state = state_folder(settings, arguments);
+    runtime_record_remove(settings->shared, arguments->id, state, arguments->is_forced);
+    free(state);
+}
+
 /* ---- exec ------------------------------------------------------------------------------------------------------------- */
 
 /* Copies the guard of a container to a process that joins it. */
@@ -387,7 +396,9 @@ char *runtime_container_exec(const struct runtime_settings *settings, const stru
         file == NULL && arguments->variables == NULL; /* what the configuration has, by the next runtime */
     if (arguments->id == NULL || is_inherited)
         return NULL;
-    char *bundle = runtime_record_bundle(settings->shared, arguments->id);
+    char *state = state_folder(settings, arguments);
+    char *bundle = runtime_record_bundle(settings->shared, arguments->id, state);
+    free(state);
     if (bundle == NULL) /* its container may have been started without this runtime */
         return sentence("exec runs unguarded: there is no record of its container");
     char *path = text_format("%s/config.json", bundle), *line = NULL;

@@ -120,8 +120,8 @@ static void prepare(const struct runtime_settings *settings, const struct runtim
         create(settings, arguments);
     else if (arguments->command == RUNTIME_EXEC)
         line = runtime_container_exec(settings, arguments, &next.words);
-    else if (arguments->command == RUNTIME_DELETE && arguments->id != NULL)
-        runtime_record_remove(settings->shared, arguments->id, arguments->is_forced);
+    else if (arguments->command == RUNTIME_DELETE)
+        runtime_container_delete(settings, arguments);
     else if (arguments->command == RUNTIME_UNKNOWN)
         line = text_format("%s is an unknown command, or the value of an unknown option: nothing is guarded",
                            arguments->command_word);

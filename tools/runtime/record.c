@@ -89,6 +89,16 @@ static bool is_running(const char *state)
     return is_found;
 }
 
+/* Returns whether a record is of the container that has this state folder. The same folder may have two paths. */
+static bool is_of(const json_t *record, const char *state)
+{
+    struct stat one, other;
+    const char *own = json_string_value(json_object_get(record, "state"));
+    if (own == NULL || state == NULL || strcmp(own, state) == 0)
+        return true;
+    return stat(own, &one) == 0 && stat(state, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 /* Removes records whose containers the runtime has forgotten: `run` ends without a delete. */
 static void sweep(int folder)
 {
@@ -157,7 +167,7 @@ const char *runtime_record_write(const char *shared, const struct runtime_record
     return why;
 }
 
-void runtime_record_remove(const char *shared, const char *id, bool is_forced)
+void runtime_record_remove(const char *shared, const char *id, const char *state, bool is_forced)
 {
     char *name = name_of(id);
     int above = name != NULL ? open(shared, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
@@ -166,7 +176,7 @@ void runtime_record_remove(const char *shared, const char *id, bool is_forced)
         int folder = runtime_record_open_folder(shared);
         if (folder >= 0) {
             json_t *record = read_record(folder, name);
-            if (is_forced || !is_running(json_string_value(json_object_get(record, "state"))))
+            if (is_of(record, state) && (is_forced || !is_running(json_string_value(json_object_get(record, "state")))))
                 (void)unlinkat(folder, name, 0);
             json_decref(record);
             close(folder);
@@ -175,14 +185,14 @@ void runtime_record_remove(const char *shared, const char *id, bool is_forced)
     free(name);
 }
 
-char *runtime_record_bundle(const char *shared, const char *id)
+char *runtime_record_bundle(const char *shared, const char *id, const char *state)
 {
     char *name = name_of(id), *bundle = NULL;
     int folder = name != NULL ? runtime_record_open_folder(shared) : -1;
     if (folder >= 0) {
         json_t *record = read_record(folder, name);
         const char *text = json_string_value(json_object_get(record, "bundle"));
-        bundle = text != NULL && text[0] == '/' ? text_copy(text, PATH_MAX) : NULL;
+        bundle = text != NULL && text[0] == '/' && is_of(record, state) ? text_copy(text, PATH_MAX) : NULL;
         json_decref(record);
         close(folder);
     }

@@ -174,10 +174,11 @@ int runtime_record_open_folder(const char *shared);
 /* Returns NULL, or why the record was not written. Removes records of containers that are gone. */
 const char *runtime_record_write(const char *shared, const struct runtime_record *record);
 /* Removes the record of a container that is about to be deleted. While its first process runs, only a deletion by force succeeds:
- * without force the record stays, and a later runtime_record_write() removes it. */
-void runtime_record_remove(const char *shared, const char *id, bool is_forced);
-/* Returns the bundle of a container that this runtime started; NULL: there is no record. The caller frees. */
-char *runtime_record_bundle(const char *shared, const char *id);
+ * without force the record stays, and a later runtime_record_write() removes it. A record of another state folder is that of
+ * another engine's container with the same id, and stays; `state` NULL: unknown. */
+void runtime_record_remove(const char *shared, const char *id, const char *state, bool is_forced);
+/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. The caller frees. */
+char *runtime_record_bundle(const char *shared, const char *id, const char *state);
 /* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. The caller frees. */
 char *runtime_record_cgroup(const json_t *config, bool is_rootless);
 
@@ -199,5 +200,7 @@ char *runtime_container_create(const struct runtime_settings *settings, const st
  * or a sentence for the log. The caller frees. */
 char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                              char ***words);
+/* Removes the record of a container that the next runtime is about to delete. */
+void runtime_container_delete(const struct runtime_settings *settings, const struct runtime_arguments *arguments);
 
 #endif
