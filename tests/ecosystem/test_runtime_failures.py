@@ -393,10 +393,19 @@ def test_it_is_never_its_own_next_runtime(runtime, bundle, named, how):
     if how == "file":
         runtime.lines["next"] = own
     else:
+        del runtime.lines["next"]
         environment["SPARKGUARD_NEXT_RUNTIME"] = str(own)
     runtime.create(bundle, env=environment.items())
     assert bundle.guarded() == "yes"
     assert f"the next runtime {own} is sparkguard-runtime or calls it: {runtime.next} is used" in runtime.log.read_text()
+
+
+def test_the_files_next_runtime_is_used_where_the_environment_names_the_runtime_itself(runtime, bundle):
+    folder = runtime.folder / "path"
+    folder.mkdir()
+    (folder / "runc").symlink_to("/bin/false")
+    runtime.create(bundle, env={"PATH": str(folder), "SPARKGUARD_NEXT_RUNTIME": str(runtime.program)}.items())
+    assert bundle.guarded() == "yes"
 
 
 def test_it_ends_where_every_next_runtime_calls_it(runtime, bundle):

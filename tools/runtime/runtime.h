@@ -54,10 +54,10 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
 /* ---- settings.c: runtime.conf and the environment ---- */
 
 struct runtime_settings {
-    char *next;    /* path of the next runtime; NULL: there is none */
-    char *itself;  /* the name of a next runtime that is this tool or a script that calls it; NULL: that is not so */
-    char *library; /* of the host */
-    char *shared;  /* of the host */
+    char *next;         /* path of the next runtime; NULL: there is none */
+    const char *itself; /* a next runtime that was named and is this tool or calls it; NULL: none */
+    char *library;      /* of the host */
+    char *shared;       /* of the host */
     char *log;
     char *wrong;      /* a line of the file that was not understood; NULL: none */
     const char *conf; /* the file's path */

@@ -158,9 +158,28 @@ static void find_places(struct runtime_settings *settings)
                                                              : text_copy(LOG, PATH_MAX);
 }
 
-void runtime_settings_read(struct runtime_settings *settings)
+/* Chooses the next runtime: that of the environment, else of the file, else one that is known. A name that is this tool or leads
+ * back to it is left out. A name that is not there ends the search: its mistake is to be seen. */
+static void find_next_runtime(struct runtime_settings *settings, const char *of_environment)
 {
     static const char *const known[] = {"nvidia-container-runtime", "runc", "crun"};
+    const char *names[] = {of_environment, settings->next};
+    settings->next = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        bool is_self = false;
+        if (names[i] == NULL || names[i][0] == '\0')
+            continue;
+        settings->next = find_next(names[i], &is_self);
+        if (!is_self || settings->next != NULL)
+            return;
+        settings->itself = names[i];
+    }
+    for (size_t i = 0; settings->next == NULL && i < sizeof known / sizeof known[0]; i++)
+        settings->next = find_next(known[i], &(bool){false});
+}
+
+void runtime_settings_read(struct runtime_settings *settings)
+{
     const char *conf = getenv(SG_VARIABLE_RUNTIME_CONF), *next = getenv(SG_VARIABLE_NEXT_RUNTIME);
     const char *required = getenv(SG_VARIABLE_REQUIRED);
     *settings = (struct runtime_settings){.conf = conf != NULL && conf[0] == '/' ? conf : CONF};
@@ -168,13 +187,7 @@ void runtime_settings_read(struct runtime_settings *settings)
     find_user(settings);
     find_places(settings);
     settings->is_required = settings->is_required || (required != NULL && strcmp(required, "1") == 0);
-    char *named = next != NULL && next[0] != '\0' ? text_copy(next, PATH_MAX) : settings->next;
-    bool is_self = false, is_other;
-    settings->next = named != NULL ? find_next(named, &is_self) : NULL;
-    if (settings->next == NULL && is_self)
-        settings->itself = named;
-    for (size_t i = 0; (named == NULL || is_self) && settings->next == NULL && i < sizeof known / sizeof known[0]; i++)
-        settings->next = find_next(known[i], &is_other);
+    find_next_runtime(settings, next);
 }
 
 void runtime_settings_note_next(const struct runtime_settings *settings)
