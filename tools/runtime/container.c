@@ -248,7 +248,16 @@ static bool requires_guard(const struct container *container)
     return is_asked && !is_sandbox(container);
 }
 
-/* Decides about a configuration that was read, and changes it. Returns why the container is unguarded. The caller frees. */
+/* Returns whether this runtime guarded the bundle before, and the guard may be another one now. What is restored needs the mounts
+ * that it had. */
+static bool is_used_again(const struct container *container)
+{
+    const char *before = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_GUARDED);
+    const char *command = container->arguments->command_word;
+    return is_one_of(before, "yes") && (command == NULL || strcmp(command, "restore") != 0);
+}
+
+/* Decides about a configuration that was read. Returns why the container is unguarded. The caller frees. */
 static char *decide(struct container *container)
 {
     json_t *config = container->document.root;
@@ -261,7 +270,30 @@ static char *decide(struct container *container)
         return sentence("another kernel or interpreter runs its program (annotation run.oci.handler)");
     if ((out = opts_out(container)) != NULL)
         return sentence(out);
-    char *why = obstacle(container);
+    return obstacle(container);
+}
+
+static void take_root(struct container *container, json_t *root)
+{
+    json_decref(container->document.root);
+    container->document.root = root;
+    container->process = json_object_get(root, "process");
+}
+
+/* Changes the configuration. The decision about a bundle that is used again is made without the guard that it had: a guarded bundle
+ * then stays as it is, another one loses that guard. Returns why the container is unguarded. The caller frees. */
+static char *decide_and_guard(struct container *container)
+{
+    json_t *whole = NULL, *without = is_used_again(container) ? json_deep_copy(container->document.root) : NULL;
+    if (without != NULL) {
+        whole = json_incref(container->document.root);
+        runtime_edit_take_back(without);
+        take_root(container, without);
+    }
+    char *why = decide(container);
+    if (why == NULL && whole != NULL)
+        take_root(container, json_incref(whole));
+    json_decref(whole);
     if (why == NULL)
         guard(container);
     return why;
@@ -293,7 +325,7 @@ char *runtime_container_create(const struct runtime_settings *settings, const st
         container.process = json_object_get(container.document.root, "process");
         *is_required = requires_guard(&container); /* before anything that may fail: the caller's handler reads it */
         container.name = runtime_name_find(container.document.root, arguments->bundle, arguments->id);
-        reason = decide(&container);
+        reason = decide_and_guard(&container);
         char *unwritten = reason == NULL || !*is_required ? write_back(&container, reason) : NULL;
         if (reason == NULL)
             reason = unwritten;

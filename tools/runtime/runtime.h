@@ -151,6 +151,8 @@ char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struc
                                   bool is_shared);
 /* Mounts the library, the shared directory unless it is NULL, and over its folder of records, if it has one, nothing. */
 void runtime_edit_add_mounts(json_t *config, const char *library, const char *shared, bool has_records);
+/* Takes the mounts, the library in LD_PRELOAD and the directory out that an earlier call of this runtime added. */
+void runtime_edit_take_back(json_t *config);
 /* Returns an annotation; NULL: there is none. */
 const char *runtime_edit_annotation(const json_t *config, const char *name);
 void runtime_edit_annotate(json_t *config, const char *name, const char *value);
