@@ -56,6 +56,56 @@ def test_a_second_time_changes_nothing(runtime, bundle):
     assert bundle.path.read_text() == once
 
 
+AGAIN = {
+    "opts out": lambda config: config["annotations"].update(sparkguard="off"),
+    "another program": lambda config: config["process"].update(args=["static"]),
+}
+
+
+@pytest.mark.parametrize("preload", [None, "/a.so", "/a.so:/b.so", "/a.so /b.so"])
+@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("change", AGAIN)
+def test_a_bundle_that_is_used_again_loses_the_guard_that_it_had(image, runtime, tmp_path, change, place, preload):
+    own = {"LD_PRELOAD": preload} if preload else {}
+    bundle = Bundle(tmp_path / "bundle", image, ["take"], **own)
+    before = bundle.read()["mounts"]
+    runtime.create(bundle, preload=place)
+    assert bundle.guarded() == "yes" and LIBRARY in bundle.variables()["LD_PRELOAD"]
+    runtime.create(bundle.change(AGAIN[change]), preload=place)
+    assert bundle.guarded().startswith("no: ")
+    assert bundle.read()["mounts"] == before
+    assert bundle.variables().get("LD_PRELOAD") == preload and "SPARKGUARD_DIR" not in bundle.variables()
+
+
+def test_a_bundle_that_is_used_again_has_the_places_of_its_new_root(image, runtime, tmp_path, bundle):
+    """The mounts of the first time would fail in a root file system that has no place for them."""
+    root = tmp_path / "rootfs"
+    shutil.copytree(image.root, root, symlinks=True)
+    (root / "run").rmdir()
+    (root / "run").write_text("")
+    mounts = bundle.destinations()
+    runtime.create(bundle)
+    bundle.change(lambda config: config["root"].update(path=str(root)))
+    runtime.create(bundle)
+    assert "leave no place" in bundle.guarded() and bundle.destinations() == mounts
+
+
+def test_a_mount_of_the_users_stays_in_a_bundle_that_is_used_again(runtime, bundle):
+    own = {"destination": SHARED, "source": "/tmp", "type": "bind", "options": ["rbind", "ro"]}
+    bundle.change(lambda config: config["mounts"].append(own))
+    runtime.create(bundle)
+    runtime.create(bundle.change(AGAIN["opts out"]))
+    assert bundle.guarded().startswith("no: ") and own in bundle.read()["mounts"] and LIBRARY not in bundle.destinations()
+
+
+def test_what_is_restored_keeps_the_mounts_that_it_had(runtime, bundle):
+    runtime.create(bundle)
+    mounts = bundle.destinations()
+    bundle.change(AGAIN["opts out"])
+    runtime.passes_on("restore", "--bundle", bundle.folder, "box")
+    assert bundle.destinations() == mounts
+
+
 ORDERS = {
     "containerd": ("--root", "/r", "--log", "/l", "--log-format", "json", "create", "--bundle", "B", "--pid-file", "/p", "box"),
     "podman": ("--log-format=json", "--systemd-cgroup", "create", "--bundle", "B", "--pid-file", "/p", "box"),
@@ -65,6 +115,7 @@ ORDERS = {
     "one dash": ("-root", "/r", "create", "-bundle", "B", "box"),
     "behind the id": ("--root=/r", "create", "box", "--bundle", "B"),
     "crun": ("--cgroup-manager", "disabled", "--rootless", "true", "run", "--preserve-fds", "0", "--bundle", "B", "--", "box"),
+    "pidfd": ("run", "--pidfd-socket", "/s", "--bundle", "B", "box"),
     "restore": ("restore", "--image-path", "/i", "--work-path", "/w", "--bundle", "B", "box"),
 }
 
@@ -88,6 +139,14 @@ def test_other_commands_are_passed_on(runtime, bundle, words):
     runtime.passes_on(*(word.replace("B", str(bundle.folder)) for word in words))
     assert bundle.path.read_bytes() == before
     assert not (runtime.shared / "containers").exists()
+    assert (runtime.log.read_text() if runtime.log.exists() else "").count("unknown command") == (words[:1] == ("nonsense",))
+
+
+def test_a_container_that_is_missed_because_of_an_unknown_option_is_in_the_log(runtime, bundle):
+    runtime.passes_on("--new-option", "value", "create", "--bundle", bundle.folder, "box")
+    assert bundle.guarded() is None
+    (line,) = runtime.log.read_text().splitlines()
+    assert line.endswith(": value is an unknown command, or the value of an unknown option: nothing is guarded")
 
 
 PRELOADS = {

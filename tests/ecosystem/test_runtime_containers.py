@@ -48,14 +48,14 @@ class Engine:
         os.chown(self.shared, 0, GID)
         self.shared.chmod(0o2770)
         self.lines = {"next": shutil.which(name), "library": build / "libsparkguard.so", "shared": self.shared, "log": self.log}
-        self.running = []
+        self.running, self.root = [], ("--root", folder / "state")
 
     def command(self, arguments, guarded):
         self.conf.write_text("".join(f"{key} = {value}\n" for key, value in self.lines.items()))
         program = [self.build / "sparkguard-runtime"] if guarded else [self.lines["next"]]
         if self.name == "crun":
             program = ["unshare", "-m", "sh", "-c", PREPARE, "sh", *program, "--cgroup-manager=disabled"]
-        return [str(word) for word in (*program, "--root", self.folder / "state", *arguments)]
+        return [str(word) for word in (*program, *self.root, *arguments)]
 
     def popen(self, *arguments, guarded=True):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARKGUARD_", "LD_PRELOAD"))}
@@ -291,6 +291,14 @@ def test_a_root_file_system_that_cannot_be_written_starts_as_without(engine, ima
         assert engine.record()["reason"] == "its root file system or its mounts leave no place for /run/sparkguard"
     finally:
         subprocess.run(["umount", view], check=True)
+
+
+def test_the_record_names_the_folder_of_a_container_that_is_there(monkeypatch, engine, image, tmp_path):
+    """By default crun keeps it in XDG_RUNTIME_DIR, also for root, and runc does not."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    engine.root, name = (), f"box-{os.getpid()}"  # the variable is undone after the engine: it comes first above
+    engine.hold(Bundle(tmp_path / "bundle", image, ["/bin/sh", "-c", "echo ready; exec sleep 60"]), name)
+    assert os.path.isdir(engine.record(name)["state"])
 
 
 def test_the_container_can_read_no_records(engine, image, tmp_path):

@@ -45,6 +45,69 @@ def test_records_of_containers_that_are_gone_are_removed(runtime, bundle):
     assert sorted(path.name for path in (runtime.shared / "containers").iterdir()) == ["box.json", "there.json"]
 
 
+FOLDERS = {
+    "crun": ("crun", {"XDG_RUNTIME_DIR": "/own"}, (), "/own/crun/box"),
+    "crun without": ("crun", {"XDG_RUNTIME_DIR": ""}, (), "/run/crun/box"),
+    "runc": ("runc", {"XDG_RUNTIME_DIR": "/own"}, (), "/run/runc/box"),
+    "nvidia": ("nvidia-container-runtime", {"XDG_RUNTIME_DIR": "/own"}, (), "/run/runc/box"),
+    "another": ("next", {"XDG_RUNTIME_DIR": "/own"}, (), None),
+    "given": ("crun", {"XDG_RUNTIME_DIR": "/own"}, ("--root", "/given"), "/given/box"),
+    "relative": ("crun", {"XDG_RUNTIME_DIR": "/own"}, ("--root", "given"), "{here}/given/box"),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_the_record_names_the_folder_that_the_next_runtime_keeps(runtime, bundle, case):
+    """test_runtime_containers.py asks real ones."""
+    name, environment, words, expected = FOLDERS[case]
+    runtime.next = runtime.lines["next"] = runtime.next.rename(runtime.folder / name)
+    runtime.passes_on(*words, "create", "--bundle", bundle.folder, "box", env=environment.items(), cwd=runtime.folder)
+    assert runtime.record()["state"] == (expected and expected.format(here=runtime.folder))
+
+
+def test_containers_of_two_engines_may_have_the_same_id(runtime, bundle, tmp_path):
+    """Each engine has a --root of its own. The second path of the first is the same folder."""
+    process = tmp_path / "process.json"
+    process.write_text(json.dumps({"args": ["sh"], "env": [], "cwd": "/"}))
+    before = process.read_bytes()
+    one, other = ("--root", tmp_path / "one"), ("--root", tmp_path / "other")
+    (tmp_path / "one/box").mkdir(parents=True)
+    (tmp_path / "same").symlink_to("one")
+    runtime.passes_on(*one, "create", "--bundle", bundle.folder, "box")
+    runtime.passes_on(*other, "exec", "--process", process, "box")
+    assert process.read_bytes() == before
+    runtime.passes_on(*other, "delete", "--force", "box")
+    assert runtime.record()["state"] == str(tmp_path / "one/box")
+    runtime.passes_on("--root", tmp_path / "same", "exec", "--process", process, "box")
+    assert variables_of(process)["LD_PRELOAD"] == LIBRARY
+    runtime.passes_on("--root", tmp_path / "same", "delete", "--force", "box")
+    assert runtime.record() is None
+
+
+STATES = {"runc": ("state.json", "init_process_pid"), "crun": ("status", "pid")}
+
+
+@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("force", [("--force", "box"), ("-f", "box"), ("box", "--force")])
+def test_the_record_of_a_running_container_is_removed_by_force_only(runtime, bundle, kind, force):
+    """The next runtime deletes a running container by force only. A process of the test stands for the container's."""
+    file, key = STATES[kind]
+    state = runtime.folder / "state"
+    words = ("--root", state)
+    (state / "box").mkdir(parents=True)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as first:
+        (state / "box" / file).write_text(json.dumps({key: first.pid, "x": [UNLIMITED] * 5000}))
+        runtime.passes_on(*words, "create", "--bundle", bundle.folder, "box")
+        runtime.passes_on(*words, "delete", "box")
+        assert runtime.record()["id"] == "box"
+        runtime.passes_on(*words, "delete", *force)
+        assert runtime.record() is None
+        runtime.passes_on(*words, "create", "--bundle", bundle.folder, "box")
+        first.kill()
+    runtime.passes_on(*words, "delete", "box")
+    assert runtime.record() is None
+
+
 def test_a_folder_of_records_that_others_can_change_is_not_used(runtime, bundle):
     elsewhere = runtime.folder / "elsewhere"
     elsewhere.mkdir()
@@ -99,10 +162,33 @@ def test_an_id_of_64_digits_is_shortened_as_engines_do(runtime, bundle):
     assert bundle.variables()["SPARKGUARD_JOB"] == "0123456789ab"
 
 
-def test_a_pods_sandbox_is_left_alone_even_where_the_guard_is_required(runtime, bundle):
-    bundle.change(lambda config: config.update(annotations={"io.kubernetes.cri.container-type": "sandbox"}))
+SANDBOXES = {
+    "containerd": ("io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"),
+    "CRI-O": ("io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID"),
+}
+
+
+@pytest.mark.parametrize("engine", SANDBOXES)
+def test_a_pods_sandbox_is_left_alone_even_where_the_guard_is_required(runtime, bundle, engine):
+    kind, sandbox = SANDBOXES[engine]
+    bundle.change(lambda config: config.update(annotations={kind: "sandbox", sandbox: "box"}))
     runtime.create(bundle, required="yes")
     assert bundle.guarded() == "no: it is a pod's sandbox"
+
+
+@pytest.mark.parametrize("sandbox", [None, "another"])
+@pytest.mark.parametrize("engine", SANDBOXES)
+def test_no_annotation_of_a_user_makes_a_container_a_sandbox(image, runtime, tmp_path, engine, sandbox):
+    """`docker run --annotation` names what its user likes, but not the id that the container will get."""
+    kind, key = SANDBOXES[engine]
+    bundle = Bundle(tmp_path / "bundle", image, ["static"])
+    bundle.change(lambda config: config.update(annotations={kind: "sandbox", **({key: sandbox} if sandbox else {})}))
+    done = runtime.run("create", "--bundle", bundle.folder, "box", required="yes")
+    assert done.returncode == 1 and "container box is not started" in done.stderr
+    bundle = Bundle(tmp_path / "bundle", image, ["take"])
+    bundle.change(lambda config: config.update(annotations={kind: "sandbox", **({key: sandbox} if sandbox else {})}))
+    runtime.create(bundle)
+    assert bundle.guarded() == "yes"
 
 
 # ---- exec ---------------------------------------------------------------------------------------------------------------
@@ -119,7 +205,8 @@ def variables_of(process):
     return dict(entry.split("=", 1) for entry in json.loads(process.read_text())["env"])
 
 
-@pytest.mark.parametrize("words", [("--process", "P"), ("-p", "P"), ("--process=P", "--detach"), ("--pid-file", "/p", "-d", "-p", "P")])
+@pytest.mark.parametrize("words", [("--process", "P"), ("-p", "P"), ("--process=P", "--detach"), ("--pid-file", "/p", "-d", "-p", "P"),
+                                   ("--pidfd-socket", "/s", "-p", "P")])
 def test_a_process_that_joins_a_guarded_container_is_guarded(runtime, bundle, process, words):
     bundle.change(lambda config: config.update(annotations={"sparkguard.limit": "10G"}))
     runtime.create(bundle)
@@ -148,9 +235,12 @@ def test_a_process_whose_user_cannot_use_the_directory_does_without(runtime, bun
 def test_a_process_that_joins_an_unguarded_or_unknown_container_is_left_alone(image, runtime, tmp_path, process):
     before = process.read_bytes()
     runtime.create(Bundle(tmp_path / "bundle", image, ["static"]))
+    runtime.log.unlink()
     for name in ("box", "unknown"):
         runtime.passes_on("exec", "--process", process, name)
         assert process.read_bytes() == before
+    (line,) = runtime.log.read_text().splitlines()
+    assert line.endswith(" unknown: exec runs unguarded: there is no record of its container")
 
 
 def test_arguments_of_the_program_are_none_of_exec(runtime, bundle, process):
@@ -284,9 +374,49 @@ def test_a_missing_next_runtime_is_told(runtime, bundle):
     assert bundle.path.read_bytes() == before
 
 
-def test_it_is_never_its_own_next_runtime(runtime, bundle):
-    done = runtime.run("create", "--bundle", bundle.folder, "box", next=runtime.program)
+NAMED = {"itself": None, "a script that calls it": '#!/bin/sh\nexec {program} "$@"\n', "a script that waits for it": '#!/bin/sh\n{program} "$@"\n'}
+
+
+@pytest.mark.parametrize("how", ["file", "environment"])
+@pytest.mark.parametrize("named", NAMED)
+def test_it_is_never_its_own_next_runtime(runtime, bundle, named, how):
+    """As on a machine where sparkguard-runtime is the engine's runtime already, and a wrapper is put around it."""
+    folder, own = runtime.folder / "path", runtime.folder / "own"
+    folder.mkdir()
+    own.symlink_to(runtime.program)
+    if NAMED[named] is not None:
+        own.unlink()
+        own.write_text(NAMED[named].format(program=runtime.program))
+        own.chmod(0o755)
+    runtime.next = runtime.next.rename(folder / "runc")
+    environment = {"PATH": str(folder)}
+    if how == "file":
+        runtime.lines["next"] = own
+    else:
+        del runtime.lines["next"]
+        environment["SPARKGUARD_NEXT_RUNTIME"] = str(own)
+    runtime.create(bundle, env=environment.items())
+    assert bundle.guarded() == "yes"
+    assert f"the next runtime {own} is sparkguard-runtime or calls it: {runtime.next} is used" in runtime.log.read_text()
+
+
+def test_the_files_next_runtime_is_used_where_the_environment_names_the_runtime_itself(runtime, bundle):
+    folder = runtime.folder / "path"
+    folder.mkdir()
+    (folder / "runc").symlink_to("/bin/false")
+    runtime.create(bundle, env={"PATH": str(folder), "SPARKGUARD_NEXT_RUNTIME": str(runtime.program)}.items())
+    assert bundle.guarded() == "yes"
+
+
+def test_it_ends_where_every_next_runtime_calls_it(runtime, bundle):
+    folder = runtime.folder / "path"
+    folder.mkdir()
+    for name in ("own", "nvidia-container-runtime", "runc", "crun"):
+        (folder / name).write_text(f'#!/bin/sh\nexec {runtime.program} "$@"\n')
+        (folder / name).chmod(0o755)
+    done = runtime.run("create", "--bundle", bundle.folder, "box", next=folder / "own", env={"PATH": str(folder)}.items())
     assert done.returncode == 127
+    assert done.stderr.startswith("sparkguard-runtime: there is no next runtime") and done.stderr.count("\n") == 1
 
 
 def test_the_next_runtime_is_the_first_that_is_in_the_path(runtime, bundle):
@@ -364,8 +494,12 @@ def test_a_fault_of_the_runtime_is_none_of_the_containers(runtime, bundle, numbe
     runtime.program.chmod(0o755)
     runtime.create(bundle)
     assert "it left a container as it was" in runtime.log.read_text()
+    refused = (1, "sparkguard-runtime: failed; the container is not started (SPARKGUARD_REQUIRED)\n")
     done = runtime.run("create", "--bundle", bundle.folder, "box", required="yes")
-    assert (done.returncode, done.stderr) == (1, "sparkguard-runtime: failed; the container is not started (SPARKGUARD_REQUIRED)\n")
+    assert (done.returncode, done.stderr) == refused
+    bundle.change(lambda config: config.update(annotations={"sparkguard.required": "yes"}))
+    done = runtime.run("create", "--bundle", bundle.folder, "box")
+    assert (done.returncode, done.stderr) == refused
 
 
 def test_nothing_is_left_open_or_changed_for_the_next_runtime(build, runtime, bundle):

@@ -27,6 +27,7 @@ static const char *const create_values[] = {"bundle",
                                             "lsm-profile",
                                             "lsm-mount-context",
                                             "status-fd",
+                                            "pidfd-socket",
                                             NULL};
 static const char *const exec_values[] = {"process",
                                           "p",
@@ -43,6 +44,7 @@ static const char *const exec_values[] = {"process",
                                           "cap",
                                           "c",
                                           "process-label",
+                                          "pidfd-socket",
                                           "additional-gids",
                                           "g",
                                           NULL};
@@ -107,10 +109,13 @@ static enum runtime_command command_of(const char *word)
                  {"restore", RUNTIME_CREATE},
                  {"exec", RUNTIME_EXEC},
                  {"delete", RUNTIME_DELETE}};
+    static const char *const others[] = {"checkpoint", "events", "features", "h",      "help",    "init",
+                                         "kill",       "list",   "mounts",   "pause",  "ps",      "resume",
+                                         "spec",       "start",  "state",    "update", "version", NULL};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(word, known[i].name) == 0)
             return known[i].command;
-    return RUNTIME_OTHER;
+    return is_listed(others, word) ? RUNTIME_OTHER : RUNTIME_UNKNOWN;
 }
 
 static void take_global(struct runtime_arguments *arguments, const struct option *option)
@@ -136,6 +141,9 @@ static void take_variable(struct runtime_arguments *arguments, const char *entry
 
 static void take_own(struct runtime_arguments *arguments, const struct option *option)
 {
+    if (arguments->command == RUNTIME_DELETE)
+        arguments->is_forced =
+            arguments->is_forced || strcmp(option->name, "force") == 0 || strcmp(option->name, "f") == 0;
     if (option->value == NULL || option->value[0] == '\0')
         return;
     if (strcmp(option->name, "bundle") == 0 || strcmp(option->name, "b") == 0)
@@ -158,7 +166,8 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
         take_global(arguments, &option);
     if (words.at >= count)
         return;
-    arguments->command = command_of(words_given[words.at++]);
+    arguments->command_word = words_given[words.at++];
+    arguments->command = command_of(arguments->command_word);
     const char *const *values = arguments->command == RUNTIME_CREATE ? create_values
                                 : arguments->command == RUNTIME_EXEC ? exec_values
                                                                      : no_values;
@@ -167,7 +176,7 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
     arguments->id_at = words.at;
     arguments->id = words.at < count ? words_given[words.at++] : NULL;
     /* crun finds its options behind the id as well, except those of the program that exec names. */
-    while (arguments->command == RUNTIME_CREATE && words.at < count)
+    while ((arguments->command == RUNTIME_CREATE || arguments->command == RUNTIME_DELETE) && words.at < count)
         if (take_option(&words, values, &option))
             take_own(arguments, &option);
         else

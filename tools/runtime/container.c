@@ -127,12 +127,21 @@ static const char *opts_out(const struct container *container)
                                                    : NULL;
 }
 
-/* A pod's sandbox holds namespaces and no work. */
-static bool is_sandbox(const json_t *config)
+/* A pod's sandbox holds namespaces and no work. Its engine names the sandbox by the container's own id. A user who may write
+ * annotations does not know the id, so no other container passes for a sandbox. */
+static bool is_sandbox(const struct container *container)
 {
-    const char *containerd = runtime_edit_annotation(config, "io.kubernetes.cri.container-type");
-    const char *crio = runtime_edit_annotation(config, "io.kubernetes.cri-o.ContainerType");
-    return is_one_of(containerd, "sandbox") || is_one_of(crio, "sandbox");
+    static const char *const known[][2] = {
+        {"io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"},
+        {"io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const char *id = runtime_edit_annotation(container->document.root, known[i][1]);
+        if (is_one_of(runtime_edit_annotation(container->document.root, known[i][0]), "sandbox") && id != NULL &&
+            strcmp(id, container->arguments->id) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Looks at what the container will start, and where. Returns why it cannot be guarded; NULL if it can. The caller frees. */
@@ -186,18 +195,24 @@ static void guard(struct container *container)
     runtime_edit_preload(process, settings->is_preload_last);
 }
 
-/* Returns the folder that the next runtime keeps for a container; NULL if unknown. The caller frees. */
-static char *state_folder(const struct container *container)
+/* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for root, too.
+ * The caller frees. */
+static char *state_folder(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
-    const char *slash = strrchr(container->settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR");
-    const char *name = slash != NULL ? slash + 1 : container->settings->next;
-    bool is_crun = strcmp(name, "crun") == 0;
-    const char *above = container->settings->is_rootless ? own : "/run";
-    if (container->arguments->root != NULL)
-        return text_format("%s/%s", container->arguments->root, container->arguments->id);
-    if (above == NULL || (!is_crun && strcmp(name, "runc") != 0 && strncmp(name, "nvidia-container-runtime", 24) != 0))
+    const char *slash = strrchr(settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR"), *root = arguments->root;
+    const char *name = slash != NULL ? slash + 1 : settings->next;
+    bool is_crun = strcmp(name, "crun") == 0, has_own = own != NULL && own[0] != '\0';
+    char here[PATH_MAX];
+    if (root != NULL && root[0] != '/')
+        return getcwd(here, sizeof here) != NULL ? text_format("%s/%s/%s", here, root, arguments->id) : NULL;
+    if (root != NULL)
+        return text_format("%s/%s", root, arguments->id);
+    if (is_crun)
+        return text_format("%s/crun/%s", has_own ? own : "/run", arguments->id);
+    if ((settings->is_rootless && !has_own) ||
+        (strcmp(name, "runc") != 0 && strncmp(name, "nvidia-container-runtime", 24) != 0))
         return NULL;
-    return text_format("%s/%s/%s", above, is_crun ? "crun" : "runc", container->arguments->id);
+    return text_format("%s/runc/%s", settings->is_rootless ? own : "/run", arguments->id);
 }
 
 static void record(struct container *container, const char *reason)
@@ -206,7 +221,7 @@ static void record(struct container *container, const char *reason)
                                  .name = container->name,
                                  .bundle = container->arguments->bundle,
                                  .reason = reason};
-    char *state = state_folder(container);
+    char *state = state_folder(container->settings, container->arguments);
     struct stat status;
     one.state = state;
     one.cgroup = runtime_record_cgroup(container->document.root, container->settings->is_rootless);
@@ -223,24 +238,62 @@ static void record(struct container *container, const char *reason)
     free(state);
 }
 
-/* Decides about a configuration that was read, and changes it. Returns why the container is unguarded. The caller frees. */
-static char *decide(struct container *container, bool *is_required)
+/* Returns whether a container must not be started unguarded. */
+static bool requires_guard(const struct container *container)
+{
+    const json_t *config = container->document.root;
+    const char *variable = runtime_edit_variable(container->process, SG_VARIABLE_REQUIRED);
+    const char *annotation = runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED);
+    bool is_asked = container->settings->is_required || is_one_of(variable, "1") || is_one_of(annotation, "1|yes|true");
+    return is_asked && !is_sandbox(container);
+}
+
+/* Returns whether this runtime guarded the bundle before, and the guard may be another one now. What is restored needs the mounts
+ * that it had. */
+static bool is_used_again(const struct container *container)
+{
+    const char *before = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_GUARDED);
+    const char *command = container->arguments->command_word;
+    return is_one_of(before, "yes") && (command == NULL || strcmp(command, "restore") != 0);
+}
+
+/* Decides about a configuration that was read. Returns why the container is unguarded. The caller frees. */
+static char *decide(struct container *container)
 {
     json_t *config = container->document.root;
     const char *out;
-    *is_required = *is_required || is_one_of(runtime_edit_variable(container->process, SG_VARIABLE_REQUIRED), "1") ||
-                   is_one_of(runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED), "1|yes|true");
-    if (is_sandbox(config)) {
-        *is_required = false;
+    if (is_sandbox(container))
         return sentence("it is a pod's sandbox");
-    }
     if (!json_is_object(container->process))
         return sentence("it names no program");
     if (runtime_edit_annotation(config, "run.oci.handler") != NULL) /* of crun: a virtual machine, or WebAssembly */
         return sentence("another kernel or interpreter runs its program (annotation run.oci.handler)");
     if ((out = opts_out(container)) != NULL)
         return sentence(out);
-    char *why = obstacle(container);
+    return obstacle(container);
+}
+
+static void take_root(struct container *container, json_t *root)
+{
+    json_decref(container->document.root);
+    container->document.root = root;
+    container->process = json_object_get(root, "process");
+}
+
+/* Changes the configuration. The decision about a bundle that is used again is made without the guard that it had: a guarded bundle
+ * then stays as it is, another one loses that guard. Returns why the container is unguarded. The caller frees. */
+static char *decide_and_guard(struct container *container)
+{
+    json_t *whole = NULL, *without = is_used_again(container) ? json_deep_copy(container->document.root) : NULL;
+    if (without != NULL) {
+        whole = json_incref(container->document.root);
+        runtime_edit_take_back(without);
+        take_root(container, without);
+    }
+    char *why = decide(container);
+    if (why == NULL && whole != NULL)
+        take_root(container, json_incref(whole));
+    json_decref(whole);
     if (why == NULL)
         guard(container);
     return why;
@@ -270,8 +323,9 @@ char *runtime_container_create(const struct runtime_settings *settings, const st
         reason = text_format("%s: it is no configuration of OCI", path);
     if (reason == NULL) {
         container.process = json_object_get(container.document.root, "process");
+        *is_required = requires_guard(&container); /* before anything that may fail: the caller's handler reads it */
         container.name = runtime_name_find(container.document.root, arguments->bundle, arguments->id);
-        reason = decide(&container, is_required);
+        reason = decide_and_guard(&container);
         char *unwritten = reason == NULL || !*is_required ? write_back(&container, reason) : NULL;
         if (reason == NULL)
             reason = unwritten;
@@ -284,6 +338,15 @@ char *runtime_container_create(const struct runtime_settings *settings, const st
     free(container.name);
     free(path);
     return reason;
+}
+
+void runtime_container_delete(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
+{
+    if (arguments->id == NULL)
+        return;
+    char *state = state_folder(settings, arguments);
+    runtime_record_remove(settings->shared, arguments->id, state, arguments->is_forced);
+    free(state);
 }
 
 /* ---- exec ------------------------------------------------------------------------------------------------------------- */
@@ -363,10 +426,13 @@ char *runtime_container_exec(const struct runtime_settings *settings, const stru
     const char *file = arguments->process_file, *why = NULL;
     bool is_inherited =
         file == NULL && arguments->variables == NULL; /* what the configuration has, by the next runtime */
-    char *bundle =
-        arguments->id != NULL && !is_inherited ? runtime_record_bundle(settings->shared, arguments->id) : NULL;
-    if (bundle == NULL)
+    if (arguments->id == NULL || is_inherited)
         return NULL;
+    char *state = state_folder(settings, arguments);
+    char *bundle = runtime_record_bundle(settings->shared, arguments->id, state);
+    free(state);
+    if (bundle == NULL) /* its container may have been started without this runtime */
+        return sentence("exec runs unguarded: there is no record of its container");
     char *path = text_format("%s/config.json", bundle), *line = NULL;
     why = runtime_document_read(&config, path);
     bool is_guarded = why == NULL &&

@@ -125,36 +125,110 @@ static bool is_mounted(const json_t *config, const char *destination)
     return false;
 }
 
+/* What the runtime mounts. */
+static const struct {
+    const char *type, *destination, *options;
+} added[] = {
+    {"bind", RUNTIME_LIBRARY_INSIDE, "bind,ro,nosuid,nodev"},
+    {"bind", RUNTIME_SHARED_INSIDE, "bind,rw,nosuid,nodev,noexec"},
+    /* Records of other containers are the host's: a container neither reads nor forges them. */
+    {"tmpfs", RUNTIME_SHARED_INSIDE "/containers", "ro,nosuid,nodev,noexec,mode=0555,size=4k"},
+};
+
+enum { ADDED = sizeof added / sizeof added[0] };
+
+/* Returns an array of the words of a list with commas. */
+static json_t *options_of(const char *options)
+{
+    json_t *list = json_array();
+    char *all = text_copy(options, SIZE_MAX), *rest = all;
+    for (char *option; (option = strsep(&rest, ",")) != NULL;)
+        json_array_append_new(list, json_string(option));
+    free(all);
+    return list;
+}
+
 static void add_mount(json_t *config, const char *type, const char *source, const char *destination,
                       const char *options)
 {
-    json_t *mounts = json_object_get(config, "mounts"), *list = json_array();
+    json_t *mounts = json_object_get(config, "mounts");
     if (!json_is_array(mounts)) {
         mounts = json_array();
         json_object_set_new(config, "mounts", mounts);
     }
-    if (!is_mounted(config, destination)) {
-        char *all = text_copy(options, SIZE_MAX), *rest = all;
-        for (char *option; (option = strsep(&rest, ",")) != NULL;)
-            json_array_append_new(list, json_string(option));
+    if (!is_mounted(config, destination))
         json_array_append_new(mounts, json_pack("{ssssssso}", "destination", destination, "type", type, "source",
-                                                source, "options", json_incref(list)));
-        free(all);
-    }
-    json_decref(list);
+                                                source, "options", options_of(options)));
 }
 
 void runtime_edit_add_mounts(json_t *config, const char *library, const char *shared, bool has_records)
 {
-    add_mount(config, "bind", library, RUNTIME_LIBRARY_INSIDE, "bind,ro,nosuid,nodev");
-    if (shared == NULL)
+    const char *const sources[ADDED] = {library, shared, shared != NULL && has_records ? "tmpfs" : NULL};
+    for (size_t i = 0; i < ADDED; i++)
+        if (sources[i] != NULL)
+            add_mount(config, added[i].type, sources[i], added[i].destination, added[i].options);
+}
+
+/* Returns whether a mount is as runtime_edit_add_mounts() makes it. A mount of the user's at the same place stays. */
+static bool is_added(const json_t *mount)
+{
+    const char *destination = json_string_value(json_object_get(mount, "destination"));
+    const json_t *options = json_object_get(mount, "options");
+    bool is_same = false;
+    for (size_t i = 0; destination != NULL && !is_same && i < ADDED; i++) {
+        if (strcmp(destination, added[i].destination) != 0)
+            continue;
+        json_t *wanted = options_of(added[i].options);
+        is_same = json_equal(options, wanted) != 0;
+        json_decref(wanted);
+    }
+    return is_same;
+}
+
+/* Takes a variable's last entry out. */
+static void unset_variable(json_t *process, const char *name)
+{
+    json_t *variables = json_object_get(process, "env");
+    json_array_remove(variables, find_variable(variables, name));
+}
+
+/* Takes the runtime's library out of LD_PRELOAD. Other entries keep their order and what stands between them. */
+static void unpreload(json_t *process)
+{
+    const size_t length = sizeof RUNTIME_LIBRARY_INSIDE - 1;
+    const char *value = runtime_edit_variable(process, "LD_PRELOAD");
+    if (value == NULL || strstr(value, RUNTIME_LIBRARY_INSIDE) == NULL)
         return;
-    add_mount(config, "bind", shared, RUNTIME_SHARED_INSIDE, "bind,rw,nosuid,nodev,noexec");
-    if (!has_records)
-        return;
-    /* Records of other containers are the host's: a container neither reads nor forges them. */
-    add_mount(config, "tmpfs", "tmpfs", RUNTIME_SHARED_INSIDE "/containers",
-              "ro,nosuid,nodev,noexec,mode=0555,size=4k");
+    char *list = text_copy(value, SIZE_MAX), *at = list;
+    while (*at != '\0') {
+        size_t entry = strcspn(at, ": ");
+        if (entry == length && strncmp(at, RUNTIME_LIBRARY_INSIDE, length) == 0) {
+            if (at[entry] != '\0')
+                entry++; /* with the separator behind it */
+            else if (at > list)
+                at--, entry++; /* the last one, with the separator before it */
+            memmove(at, at + entry, strlen(at + entry) + 1);
+        } else {
+            at += entry + (at[entry] != '\0');
+        }
+    }
+    if (list[0] != '\0')
+        runtime_edit_set_variable(process, "LD_PRELOAD", list);
+    else
+        unset_variable(process, "LD_PRELOAD");
+    free(list);
+}
+
+void runtime_edit_take_back(json_t *config)
+{
+    json_t *process = json_object_get(config, "process"), *mounts = json_object_get(config, "mounts");
+    const char *directory = runtime_edit_variable(process, "SPARKGUARD_DIR");
+    if (directory != NULL && strcmp(directory, RUNTIME_SHARED_INSIDE) == 0)
+        unset_variable(process, "SPARKGUARD_DIR");
+    unpreload(process);
+    for (size_t i = json_array_size(mounts); i > 0; i--)
+        if (is_added(json_array_get(mounts, i - 1)))
+            json_array_remove(mounts, i - 1);
 }
 
 /* Returns whether an id of the runtime's is an id in a container's user namespace. Without a namespace all are. */

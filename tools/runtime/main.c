@@ -85,16 +85,32 @@ static void refuse(const struct runtime_arguments *arguments, const char *reason
 
 static void create(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
-    bool is_required = false;
-    char *reason = runtime_container_create(settings, arguments, &is_required);
+    char *reason = runtime_container_create(settings, arguments, &next.is_required);
     if (reason != NULL) {
-        char *line = text_format("%s: %s", is_required ? "not started" : "unguarded", reason);
+        char *line = text_format("%s: %s", next.is_required ? "not started" : "unguarded", reason);
         runtime_log_add(settings, arguments, line);
-        if (is_required)
+        if (next.is_required)
             refuse(arguments, reason);
         free(line);
     }
     free(reason);
+}
+
+/* Tells what is wrong with the settings. */
+static void warn(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
+{
+    char *line;
+    if (settings->wrong != NULL) {
+        line = text_format("%s: this line was not understood: %s", settings->conf, settings->wrong);
+        runtime_log_add(settings, arguments, line);
+        free(line);
+    }
+    if (settings->itself != NULL) {
+        line = text_format("the next runtime %s is sparkguard-runtime or calls it: %s is used", settings->itself,
+                           settings->next);
+        runtime_log_add(settings, arguments, line);
+        free(line);
+    }
 }
 
 static void prepare(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
@@ -104,13 +120,13 @@ static void prepare(const struct runtime_settings *settings, const struct runtim
         create(settings, arguments);
     else if (arguments->command == RUNTIME_EXEC)
         line = runtime_container_exec(settings, arguments, &next.words);
-    else if (arguments->command == RUNTIME_DELETE && arguments->id != NULL)
-        runtime_record_remove(settings->shared, arguments->id);
-    if (settings->wrong != NULL && arguments->command == RUNTIME_CREATE) {
-        char *wrong = text_format("%s: this line was not understood: %s", settings->conf, settings->wrong);
-        runtime_log_add(settings, arguments, wrong);
-        free(wrong);
-    }
+    else if (arguments->command == RUNTIME_DELETE)
+        runtime_container_delete(settings, arguments);
+    else if (arguments->command == RUNTIME_UNKNOWN)
+        line = text_format("%s is an unknown command, or the value of an unknown option: nothing is guarded",
+                           arguments->command_word);
+    if (arguments->command == RUNTIME_CREATE)
+        warn(settings, arguments);
     if (line != NULL)
         runtime_log_add(settings, arguments, line);
     free(line);
@@ -133,6 +149,7 @@ int main(int argc, char **argv)
     next.is_required = settings.is_required && arguments.command == RUNTIME_CREATE;
     if (argc > 0)
         argv[0] = settings.next;
+    runtime_settings_note_next(&settings);
     if (arguments.command != RUNTIME_OTHER) {
         unsigned left = catch_faults();
         prepare(&settings, &arguments);

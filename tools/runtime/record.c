@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@
 #define SUFFIX ".json"
 
 /* A record younger than this is not removed: its container may be about to be made. A runtime takes less than a second. */
-enum { YOUNG_SECONDS = 60, RECORD_MAX = 65536, SCANNED_MAX = 4096 };
+enum { YOUNG_SECONDS = 60, RECORD_MAX = 65536, STATE_MAX = 16 << 20, SCANNED_MAX = 4096 };
 
 int runtime_record_open_folder(const char *shared)
 {
@@ -53,18 +54,49 @@ static char *name_of(const char *id)
     return is_name ? text_format("%s" SUFFIX, id) : NULL;
 }
 
-static json_t *read_record(int folder, const char *name)
+static json_t *read_file(int folder, const char *name, off_t bytes_max)
 {
     struct stat status;
     json_t *record = NULL;
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return NULL;
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-        status.st_size <= RECORD_MAX)
-        record = json_loadfd(fd, 0, NULL);
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() && status.st_size <= bytes_max)
+        record = json_loadfd(fd, JSON_DECODE_INT_AS_REAL, NULL); /* limits of 64 bits are no integers of jansson's */
     close(fd);
     return record;
+}
+
+static json_t *read_record(int folder, const char *name)
+{
+    return read_file(folder, name, RECORD_MAX);
+}
+
+/* Returns whether a container's first process runs, by the state files of runc and crun. */
+static bool is_running(const char *state)
+{
+    static const char *const known[][2] = {{"state.json", "init_process_pid"}, {"status", "pid"}};
+    bool is_found = false;
+    int folder = state != NULL ? open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    for (size_t i = 0; folder >= 0 && !is_found && i < sizeof known / sizeof known[0]; i++) {
+        json_t *root = read_file(folder, known[i][0], STATE_MAX);
+        double pid = json_number_value(json_object_get(root, known[i][1]));
+        is_found = pid > 0 && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+        json_decref(root);
+    }
+    if (folder >= 0)
+        close(folder);
+    return is_found;
+}
+
+/* Returns whether a record is of the container that has this state folder. The same folder may have two paths. */
+static bool is_of(const json_t *record, const char *state)
+{
+    struct stat one, other;
+    const char *own = json_string_value(json_object_get(record, "state"));
+    if (own == NULL || state == NULL || strcmp(own, state) == 0)
+        return true;
+    return stat(own, &one) == 0 && stat(state, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
 /* Removes records whose containers the runtime has forgotten: `run` ends without a delete. */
@@ -135,7 +167,7 @@ const char *runtime_record_write(const char *shared, const struct runtime_record
     return why;
 }
 
-void runtime_record_remove(const char *shared, const char *id)
+void runtime_record_remove(const char *shared, const char *id, const char *state, bool is_forced)
 {
     char *name = name_of(id);
     int above = name != NULL ? open(shared, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
@@ -143,21 +175,24 @@ void runtime_record_remove(const char *shared, const char *id)
         close(above);
         int folder = runtime_record_open_folder(shared);
         if (folder >= 0) {
-            (void)unlinkat(folder, name, 0);
+            json_t *record = read_record(folder, name);
+            if (is_of(record, state) && (is_forced || !is_running(json_string_value(json_object_get(record, "state")))))
+                (void)unlinkat(folder, name, 0);
+            json_decref(record);
             close(folder);
         }
     }
     free(name);
 }
 
-char *runtime_record_bundle(const char *shared, const char *id)
+char *runtime_record_bundle(const char *shared, const char *id, const char *state)
 {
     char *name = name_of(id), *bundle = NULL;
     int folder = name != NULL ? runtime_record_open_folder(shared) : -1;
     if (folder >= 0) {
         json_t *record = read_record(folder, name);
         const char *text = json_string_value(json_object_get(record, "bundle"));
-        bundle = text != NULL && text[0] == '/' ? text_copy(text, PATH_MAX) : NULL;
+        bundle = text != NULL && text[0] == '/' && is_of(record, state) ? text_copy(text, PATH_MAX) : NULL;
         json_decref(record);
         close(folder);
     }

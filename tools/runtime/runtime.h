@@ -28,12 +28,13 @@
 
 /* ---- arguments.c: what the engine asks for ---- */
 
-enum runtime_command { RUNTIME_OTHER, RUNTIME_CREATE, RUNTIME_EXEC, RUNTIME_DELETE };
+enum runtime_command { RUNTIME_OTHER, RUNTIME_UNKNOWN, RUNTIME_CREATE, RUNTIME_EXEC, RUNTIME_DELETE };
 
 struct runtime_arguments {
     int count;
     char *const *words;
     enum runtime_command command; /* RUNTIME_CREATE also for run and restore */
+    const char *command_word;     /* NULL: none */
     const char *bundle;           /* --bundle; "." by default */
     const char *config;           /* crun's --config; "config.json" by default */
     const char *id;               /* NULL: none */
@@ -43,17 +44,20 @@ struct runtime_arguments {
     const char *root;             /* --root; NULL: the next runtime's own */
     const char *log;              /* --log; NULL: none */
     bool is_log_json;             /* --log-format=json */
+    bool is_forced;               /* delete --force */
 };
 
-/* Reads the arguments as runc(8) and crun(1) do. What it does not understand makes the command RUNTIME_OTHER. */
+/* Reads the arguments as runc(8) and crun(1) do. The value of an option that it does not know may be taken for the command, which is
+ * then RUNTIME_UNKNOWN. */
 void runtime_arguments_read(struct runtime_arguments *arguments, int count, char *const *words);
 
 /* ---- settings.c: runtime.conf and the environment ---- */
 
 struct runtime_settings {
-    char *next;    /* absolute path of the next runtime; NULL: there is none */
-    char *library; /* of the host */
-    char *shared;  /* of the host */
+    char *next;         /* path of the next runtime; NULL: there is none */
+    const char *itself; /* a next runtime that was named and is this tool or calls it; NULL: none */
+    char *library;      /* of the host */
+    char *shared;       /* of the host */
     char *log;
     char *wrong;      /* a line of the file that was not understood; NULL: none */
     const char *conf; /* the file's path */
@@ -64,6 +68,8 @@ struct runtime_settings {
 };
 
 void runtime_settings_read(struct runtime_settings *settings);
+/* Adds the next runtime to the environment: where it calls this tool again and again, another one is found. */
+void runtime_settings_note_next(const struct runtime_settings *settings);
 
 /* ---- document.c: a JSON file that is changed in place ---- */
 
@@ -145,6 +151,8 @@ char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struc
                                   bool is_shared);
 /* Mounts the library, the shared directory unless it is NULL, and over its folder of records, if it has one, nothing. */
 void runtime_edit_add_mounts(json_t *config, const char *library, const char *shared, bool has_records);
+/* Takes the mounts, the library in LD_PRELOAD and the directory out that an earlier call of this runtime added. */
+void runtime_edit_take_back(json_t *config);
 /* Returns an annotation; NULL: there is none. */
 const char *runtime_edit_annotation(const json_t *config, const char *name);
 void runtime_edit_annotate(json_t *config, const char *name, const char *value);
@@ -167,9 +175,12 @@ struct runtime_record {
 int runtime_record_open_folder(const char *shared);
 /* Returns NULL, or why the record was not written. Removes records of containers that are gone. */
 const char *runtime_record_write(const char *shared, const struct runtime_record *record);
-void runtime_record_remove(const char *shared, const char *id);
-/* Returns the bundle of a container that this runtime started; NULL: there is no record. The caller frees. */
-char *runtime_record_bundle(const char *shared, const char *id);
+/* Removes the record of a container that is about to be deleted. While its first process runs, only a deletion by force succeeds:
+ * without force the record stays, and a later runtime_record_write() removes it. A record of another state folder is that of
+ * another engine's container with the same id, and stays; `state` NULL: unknown. */
+void runtime_record_remove(const char *shared, const char *id, const char *state, bool is_forced);
+/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. The caller frees. */
+char *runtime_record_bundle(const char *shared, const char *id, const char *state);
 /* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. The caller frees. */
 char *runtime_record_cgroup(const json_t *config, bool is_rootless);
 
@@ -184,12 +195,14 @@ void runtime_log_tell_engine(const struct runtime_arguments *arguments, const ch
 /* ---- container.c: the commands ---- */
 
 /* Prepares the bundle of create, run and restore. Returns NULL or why the container would run unguarded. *is_required: it must then
- * not be started. The caller frees. */
+ * not be started; set as soon as it is known, for a signal handler. The caller frees. */
 char *runtime_container_create(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                                bool *is_required);
 /* Prepares the process file of exec, or else its command line: *words becomes another one where that names variables. Returns NULL
  * or a sentence for the log. The caller frees. */
 char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                              char ***words);
+/* Removes the record of a container that the next runtime is about to delete. */
+void runtime_container_delete(const struct runtime_settings *settings, const struct runtime_arguments *arguments);
 
 #endif

@@ -16,6 +16,11 @@
 #define SHARED "/run/sparkguard/shared"
 #define LOG "/var/log/sparkguard-runtime.log"
 
+/* The next runtimes that were executed before, with ":" between them. Without the prefix SPARKGUARD_, which options have. */
+#define EXECUTED "_SPARKGUARD_RUNTIMES_EXECUTED"
+
+enum { RETURNS_MAX = 4 }; /* a hook of a container may start a container of its own: some returns are no loop */
+
 static char *trimmed(char *text)
 {
     text += strspn(text, " \t");
@@ -75,19 +80,42 @@ static bool is_this_tool(const char *path)
            one.st_ino == self.st_ino;
 }
 
-/* Returns the path of an executable that is not this tool; NULL if there is none. The caller frees. */
-static char *find_next(const char *name)
+/* Returns whether this tool executed a file so often before that the file must be a script that calls this tool. */
+static bool leads_back(const char *path)
+{
+    const char *list = getenv(EXECUTED);
+    char *all = text_copy(list != NULL ? list : "", SIZE_MAX), *rest = all;
+    unsigned returns = 0;
+    for (char *one; (one = strsep(&rest, ":")) != NULL;)
+        returns += strcmp(one, path) == 0;
+    free(all);
+    return returns >= RETURNS_MAX;
+}
+
+/* Returns whether a file can be the next runtime. *is_self becomes true if it cannot because it is this tool or leads back. */
+static bool is_next(const char *file, bool *is_self)
+{
+    struct stat status;
+    if (access(file, X_OK) != 0 || stat(file, &status) != 0 || !S_ISREG(status.st_mode))
+        return false;
+    if (!is_this_tool(file) && !leads_back(file))
+        return true;
+    *is_self = true;
+    return false;
+}
+
+/* Returns the path of an executable that can be the next runtime; NULL if there is none. The caller frees. */
+static char *find_next(const char *name, bool *is_self)
 {
     const char *path = getenv("PATH");
     if (strchr(name, '/') != NULL)
-        return access(name, X_OK) == 0 && !is_this_tool(name) ? text_copy(name, PATH_MAX) : NULL;
+        return is_next(name, is_self) ? text_copy(name, PATH_MAX) : NULL;
     char *folders =
         text_copy(path != NULL ? path : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", SIZE_MAX);
     char *rest = folders, *found = NULL;
     for (char *folder; found == NULL && (folder = strsep(&rest, ":")) != NULL;) {
-        struct stat status;
         char *file = text_format("%s/%s", folder[0] != '\0' ? folder : ".", name);
-        if (access(file, X_OK) == 0 && stat(file, &status) == 0 && S_ISREG(status.st_mode) && !is_this_tool(file))
+        if (is_next(file, is_self))
             found = file;
         else
             free(file);
@@ -130,9 +158,28 @@ static void find_places(struct runtime_settings *settings)
                                                              : text_copy(LOG, PATH_MAX);
 }
 
-void runtime_settings_read(struct runtime_settings *settings)
+/* Chooses the next runtime: that of the environment, else of the file, else one that is known. A name that is this tool or leads
+ * back to it is left out. A name that is not there ends the search: its mistake is to be seen. */
+static void find_next_runtime(struct runtime_settings *settings, const char *of_environment)
 {
     static const char *const known[] = {"nvidia-container-runtime", "runc", "crun"};
+    const char *names[] = {of_environment, settings->next};
+    settings->next = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        bool is_self = false;
+        if (names[i] == NULL || names[i][0] == '\0')
+            continue;
+        settings->next = find_next(names[i], &is_self);
+        if (!is_self || settings->next != NULL)
+            return;
+        settings->itself = names[i];
+    }
+    for (size_t i = 0; settings->next == NULL && i < sizeof known / sizeof known[0]; i++)
+        settings->next = find_next(known[i], &(bool){false});
+}
+
+void runtime_settings_read(struct runtime_settings *settings)
+{
     const char *conf = getenv(SG_VARIABLE_RUNTIME_CONF), *next = getenv(SG_VARIABLE_NEXT_RUNTIME);
     const char *required = getenv(SG_VARIABLE_REQUIRED);
     *settings = (struct runtime_settings){.conf = conf != NULL && conf[0] == '/' ? conf : CONF};
@@ -140,8 +187,13 @@ void runtime_settings_read(struct runtime_settings *settings)
     find_user(settings);
     find_places(settings);
     settings->is_required = settings->is_required || (required != NULL && strcmp(required, "1") == 0);
-    char *named = next != NULL && next[0] != '\0' ? text_copy(next, PATH_MAX) : settings->next;
-    settings->next = named != NULL ? find_next(named) : NULL;
-    for (size_t i = 0; named == NULL && settings->next == NULL && i < sizeof known / sizeof known[0]; i++)
-        settings->next = find_next(known[i]);
+    find_next_runtime(settings, next);
+}
+
+void runtime_settings_note_next(const struct runtime_settings *settings)
+{
+    const char *before = getenv(EXECUTED);
+    char *list = text_format("%s%s%s", before != NULL ? before : "", before != NULL ? ":" : "", settings->next);
+    (void)setenv(EXECUTED, list, 1);
+    free(list);
 }
