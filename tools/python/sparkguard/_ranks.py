@@ -37,16 +37,22 @@ class Ranks:
             # NCCL takes no tensor of the CPU, and one on the GPU would wait for all that is queued there.
             self._group = distributed.new_group(backend="gloo")
         self.is_guarded = bool(self.largest(int(_guard.active()))[0])
-        if self.is_guarded and not self.is_alone:
+        if self.is_guarded:
             self._take(model)
 
     def _take(self, model: Any) -> None:
         """Notes what adds gradients. Raises TypeError if a rank cannot run a step alone: on all ranks, which have one model."""
         names = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
+        if "DeepSpeedEngine" in names:
+            raise TypeError("DeepSpeedEngine has a backward of its own; sparkguard.retry cannot repeat its steps")
+        if self.is_alone:
+            return
         if names & _NOT_TAKEN:
             raise TypeError(f"{', '.join(sorted(names & _NOT_TAKEN))} calls collectives while a step runs: no rank can repeat it")
         kind = self._torch.nn.parallel.DistributedDataParallel
         self._parallel = [module for module in model.modules() if isinstance(module, kind)]
+        if any(getattr(module, "static_graph", False) for module in self._parallel):
+            raise TypeError("DistributedDataParallel with static_graph adds gradients in its first backward; no rank can repeat it alone")
         if any(getattr(module, "_comm_hooks", None) for module in self._parallel):
             raise TypeError("gradients are added without DistributedDataParallel's communication hooks; this model has one")
 

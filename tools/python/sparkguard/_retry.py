@@ -19,6 +19,9 @@ from ._state import Remember, StepState, free_memory
 
 _logger = logging.getLogger("sparkguard")
 
+# Errors of a program's own. A refusal that something caught and got over (a cache that was emptied) may have come just before.
+_NEVER_REFUSALS = (AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError, TypeError, ValueError)
+
 Weigh = Union[None, Literal["sum"], Callable[[Any], float]]
 Run = Callable[[Any, float], Any]  # (micro-batch, weight) -> its weighted loss, after its backward
 
@@ -119,6 +122,11 @@ class Retry:
         return outcome.loss
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether one of the ranks runs under the guard. All ranks ask together: the first time, they tell each other."""
+        return self._ranks.is_guarded
+
+    @property
     def _ranks(self) -> _ranks.Ranks:
         if self._known_ranks is None:
             self._known_ranks = _ranks.Ranks(self._model)
@@ -146,7 +154,8 @@ class Retry:
                 for entry in entries:
                     outcome.loss = self._run_parts(entry, outcome)
         except Exception as error:
-            outcome.error, outcome.is_refusal = error, _refusals.is_refusal(error)
+            is_refusal = _refusals.is_refusal(error)
+            outcome.error, outcome.is_refusal = error, is_refusal and not isinstance(error, _NEVER_REFUSALS)
             now, peak = _guard.stats(), _phases.note_peaks()
             outcome.held_bytes = now["live_bytes"] if now else 0
             outcome.peak_bytes = peak["peak_bytes"] if peak else 0
@@ -163,6 +172,8 @@ class Retry:
         parts = [self._slice(entry.batch, begin, end) for begin, end in bounds]
         total = None
         for part, weight in zip(parts, self._weights(parts, bounds)):
+            if weight == 0:  # nothing in it counts, and its mean may be 0 / 0
+                continue
             loss = entry.run(part, weight)
             total = loss if total is None else total + loss
         return total

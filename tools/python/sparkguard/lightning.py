@@ -38,6 +38,9 @@ def _on_train_start(callback: Any, trainer: Any, module: Any) -> None:
         if not _guard.active():
             return
         raise TypeError("sparkguard.lightning.retry needs automatic optimization; use sparkguard.retry in training_step")
+    callback.retry.use(trainer.strategy.model, callback.retry.weigh)
+    if not callback.retry.is_guarded:
+        return
     callback._steps = _Steps(callback.retry, weigh=callback.retry.weigh, trainer=trainer, module=module)
 
 
@@ -66,8 +69,10 @@ class _Steps:
         for name in ("training_step", "backward"):
             self._strategy.__dict__.pop(name, None)
 
-    def _training_step(self, batch: Any, batch_index: int = 0, *more: Any) -> Any:
-        """Runs a batch with its backward. Returns its loss, without a graph."""
+    def _training_step(self, batch: Any, *more: Any) -> Any:
+        """Runs a batch with its backward. Returns its loss, without a graph. `more` begins with the batch's index if the module's
+        training_step takes it."""
+        batch_index = more[0] if more and isinstance(more[0], int) else self._trainer.fit_loop.epoch_loop.batch_idx
         accumulation, parameters = self._trainer.accumulate_grad_batches, list(self._module.parameters())
         if batch_index % accumulation == 0:  # Lightning drops the last step's gradients between training_step and backward
             for each in parameters:
@@ -75,7 +80,9 @@ class _Steps:
         entries: dict[str, Any] = {}
 
         def run(part: Any, weight: float) -> Any:
-            found = self._train(part, batch_index, *more)
+            found = self._train(part, *more)
+            if found is None:
+                raise TypeError("training_step returned None; sparkguard.lightning.retry cannot skip a batch")
             entries.update(found if isinstance(found, Mapping) else {"loss": found})
             loss = entries.pop("loss") * weight
             scaled = self._strategy.precision_plugin.pre_backward(loss / accumulation, self._module)

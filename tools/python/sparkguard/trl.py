@@ -1,4 +1,4 @@
-"""sparkguard.retry for the trainers of TRL that train on batches of a data set: SFT, DPO, reward, KTO.
+"""sparkguard.retry for TRL's SFTTrainer.
 
     trainer = SFTTrainer(...)
     sparkguard.trl.retry(trainer)
@@ -15,18 +15,18 @@ from typing import Any, Callable, Optional
 from . import _guard, transformers
 from ._retry import Retry
 
-_ONLINE = ("_generate_and_score_completions", "_generate_completions", "_buffered_inputs")
 _METRICS = ("_metrics", "_total_train_tokens")
 
 
 def retry(trainer: Any, micro_batch: Optional[int] = None, margin: float = 0.05) -> Retry:
     """Lets a trainer of TRL repeat a step that was refused, as sparkguard.transformers.retry() does.
 
-    What the refused attempt has added to the trainer's metrics is taken out again. Raises TypeError also for trainers that
-    generate what they train on (GRPO, RLOO): their batches are prompts, and no part of a batch stands alone.
+    What the refused attempt has added to the trainer's metrics is taken out again. Raises TypeError for other trainers than
+    SFTTrainer. A batch of DPO and reward trainers has its chosen rows before its rejected ones, KTO's loss gathers from all
+    ranks, and GRPO and RLOO generate what they train on: no part of such a batch stands alone.
     """
-    if _guard.active() and any(hasattr(trainer, name) for name in _ONLINE):
-        raise TypeError(f"{type(trainer).__name__} generates what it trains on; sparkguard.retry cannot split its batches")
+    if _guard.active() and not any(kind.__name__ == "SFTTrainer" for kind in type(trainer).__mro__):
+        raise TypeError(f"sparkguard.trl.retry takes an SFTTrainer; it cannot split the batches of {type(trainer).__name__}")
 
     def remember() -> Callable[[], None]:
         before = {name: copy.deepcopy(getattr(trainer, name)) for name in _METRICS if hasattr(trainer, name)}
@@ -37,4 +37,4 @@ def retry(trainer: Any, micro_batch: Optional[int] = None, margin: float = 0.05)
 
         return undo
 
-    return transformers.retry(trainer, micro_batch, margin, remember)
+    return transformers.retry(trainer, micro_batch, margin, remember, has_local_metrics=True)
