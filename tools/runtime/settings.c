@@ -12,6 +12,10 @@
 #include "launch/launch.h"
 #include "runtime/runtime.h"
 
+#ifndef SG_LIBDIR
+#define SG_LIBDIR "/usr/local/lib"
+#endif
+
 #define CONF "/etc/sparkguard/runtime.conf"
 #define SHARED "/run/sparkguard/shared"
 #define LOG "/var/log/sparkguard-runtime.log"

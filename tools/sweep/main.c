@@ -135,11 +135,12 @@ int main(int argc, char **argv)
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     sweep_parse(&sweep, argc, argv);
-    if (sweep.command == NULL || sweep.command[0] == NULL) /* with a program, launch_check_environment refuses */
+    bool has_program = sweep.command != NULL && sweep.command[0] != NULL;
+    if (!has_program) /* with a program, launch_check_environment refuses */
         env_check_warn_of_sizes("sparkguard-sweep");
     if (sweep.fits.path != NULL) {
         status = fits_run(&sweep.fits, sweep.is_json);
-    } else if (sweep.command[0] == NULL) {
+    } else if (!has_program) {
         status = show(&sweep);
     } else {
         status = sweep_state_open(&sweep);
