@@ -135,7 +135,7 @@ int main(int argc, char **argv)
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     sweep_parse(&sweep, argc, argv);
-    bool has_program = sweep.command != NULL && sweep.command[0] != NULL;
+    bool has_program = sweep.command[0] != NULL;
     if (!has_program) /* with a program, launch_check_environment refuses */
         env_check_warn_of_sizes("sparkguard-sweep");
     if (sweep.fits.path != NULL) {
