@@ -227,7 +227,7 @@ def test_the_launcher_and_the_module_find_the_library(installed):
 def test_its_manual_can_be_read(installed, tmp_path):
     chroot, _ = installed
     pages = sorted((chroot / "usr/share/man").rglob("*sparkguard*.gz"))
-    assert len(pages) == 6
+    assert len(pages) == 7
     for page in pages:
         (tmp_path / page.stem).write_bytes(gzip.open(page).read())
         shown = output("mandoc", "-T", "ascii", "-W", "warning,stop", tmp_path / page.stem)
