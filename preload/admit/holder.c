@@ -198,8 +198,8 @@ static bool take_job(int directory, const char *name, void *context)
     return search->job[0] == '\0';
 }
 
-/* Appends the job of a guarded process in another PID namespace. */
-static void add_job(struct sg_text *text, const struct holder *holder)
+/* Appends the job of a guarded process in another PID namespace. Apart, so that only such a refusal pays for its stack. */
+static SG_APART void add_job(struct sg_text *text, const struct holder *holder)
 {
     struct stat info = {0};
     struct record_search search = {.holder = holder};
@@ -248,7 +248,7 @@ static void add_process(struct sg_text *text, const struct holder *holder)
 }
 
 /* Whether another user runs the process: it may be guarded with a registry of that user's own. */
-static bool is_of_another_user(uint32_t pid)
+static SG_APART bool is_of_another_user(uint32_t pid)
 {
     char path[32];
     struct stat info = {0};
