@@ -187,7 +187,7 @@ static void add_report(struct sg_text *text)
 
 static void print_refusal(const struct sg_request *request, const struct sg_answer *answer)
 {
-    char line[768];
+    char line[720]; /* of the 4 KiB that a handler may have: the longest line has some 600 */
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->wording.call);
