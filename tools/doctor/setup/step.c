@@ -28,19 +28,25 @@ static void print_comment(FILE *stream, char *words)
     fputc('\n', stream);
 }
 
+/* Returns the text with what could control a terminal replaced; the caller frees. */
+static __attribute__((format(printf, 1, 0))) char *format_printable(const char *format, va_list arguments)
+{
+    char *text;
+    if (vasprintf(&text, format, arguments) < 0)
+        tool_end_without_memory();
+    char *printable = text_printable(text, false);
+    free(text);
+    return printable;
+}
+
 void setup_comment(const struct setup *setup, const char *format, ...)
 {
     va_list arguments;
-    char *text;
     va_start(arguments, format);
-    int length = vasprintf(&text, format, arguments);
+    char *printable = format_printable(format, arguments);
     va_end(arguments);
-    if (length < 0)
-        tool_end_without_memory();
-    char *printable = text_printable(text, false);
     print_comment(setup->stream, printable);
     free(printable);
-    free(text);
 }
 
 void setup_quote(FILE *stream, const char *word)
@@ -57,19 +63,14 @@ void setup_quote(FILE *stream, const char *word)
 void setup_leave(struct setup *setup, const char *format, ...)
 {
     va_list arguments;
-    char *text;
     va_start(arguments, format);
-    int length = vasprintf(&text, format, arguments);
+    char *printable = format_printable(format, arguments);
     va_end(arguments);
-    if (length < 0)
-        tool_end_without_memory();
-    char *printable = text_printable(text, false);
     fputs("miss ", setup->stream);
     setup_quote(setup->stream, printable);
     fputc('\n', setup->stream);
     setup->left++;
     free(printable);
-    free(text);
 }
 
 /* Returns whether a line of the text is this word. */
