@@ -367,8 +367,8 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_CAPACITY, "the layout has 
  * held 256 MiB, marked a phase or were refused something. The file has this fixed size; a copy in the history ends with
  * its last sample.
  *
- * Samples closer together than interval_ns are merged. When the array is full, adjacent samples are merged and the interval
- * doubles. A process killed during that leaves merged and unmerged samples, all of them true. So readers sort by time.
+ * Samples closer together than interval_ns are merged. When the array is full, adjacent samples are merged and the
+ * interval doubles. A process killed during that leaves merged and unmerged samples, all of them true. So readers sort by time.
  */
 #define SG_TIMELINE_SUFFIX ".timeline"
 #define SG_TIMELINE_MAGIC UINT64_C(0x4c454d4954475053) /* "SPGTIMEL" in memory order */

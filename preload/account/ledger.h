@@ -89,8 +89,9 @@ bool sg_ledger_take_array(struct sg_record *record, uint64_t bytes, uint32_t sit
 
 /* Makes an array of `bytes`, which is being freed, credit of a record. `site`: its call site, or 0; it counts the array
  * until the credit is taken back. `epoch`: sg_ledger_array_epoch() from before the array was removed from the block
- * table. A scan during which the array was removed missed the array, and its promise was dropped. False: there was such a scan, or
- * it would be too much credit, or the thread frees few arrays; nothing has changed. Only by the record's thread. */
+ * table. A scan during which the array was removed missed the array, and its promise was dropped. False: there was such
+ * a scan, or it would be too much credit, or the thread frees few arrays; nothing has changed. Only by the record's
+ * thread. */
 bool sg_ledger_give_array(struct sg_record *record, uint64_t bytes, uint32_t site, uint32_t epoch);
 uint32_t sg_ledger_array_epoch(void);
 

@@ -85,8 +85,8 @@ static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
     return end > begin ? end - begin : 0;
 }
 
-/* The bits of SG_BLOCK_SEEN_MASK: bit i says that more than seen_64ths[i] / 64 of the block was resident at some scan. The
- * steps are finer for small shares: blocks that are hardly touched are often freed before they are used. */
+/* The bits of SG_BLOCK_SEEN_MASK: bit i says that more than seen_64ths[i] / 64 of the block was resident at some scan.
+ * The steps are finer for small shares: blocks that are hardly touched are often freed before they are used. */
 static const uint32_t seen_64ths[] = {0, 1, 4, 16, 32};
 
 static uint64_t seen_bits(uint64_t resident, uint64_t whole)
