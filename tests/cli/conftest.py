@@ -18,6 +18,16 @@ def tools():
     return (root / os.environ.get("BUILD", "build")).resolve()
 
 
+@pytest.fixture
+def guarded_tools(tools):
+    """The build folder, of tools that run under the library: a heap of AddressSanitizer cannot be the guard's too."""
+    if b"__asan_init" in (tools / "sparkguard-doctor").read_bytes():
+        pytest.skip("the tools run under the library, and the heap of AddressSanitizer is not the guard's")
+    if not (tools / "libsparkguard.so").exists():
+        pytest.skip("no library in this build folder")
+    return tools
+
+
 @pytest.fixture(scope="session")
 def layout(tmp_path_factory):
     return segments.read_layout(tmp_path_factory.mktemp("layout"))

@@ -65,9 +65,12 @@ def test_the_launcher_beside_the_tool_is_named_where_the_path_has_none(gate, too
     assert done.stderr == f"sparkguard-doctor: cannot run sparkguard: No such file or directory; there is one beside this tool: {tools}/sparkguard\n"
 
 
-def test_a_guarded_command_starts_without_a_word(gate, tools):
+def test_the_launcher_starts_without_a_word(gate, tools):
     assert gate.run("--need=80G", str(tools / "sparkguard"), "--version").stderr == ""
-    done = gate.run("--need=80G", "echo", "x", LD_PRELOAD=str(tools / "libsparkguard.so"))
+
+
+def test_a_preloaded_command_starts_without_a_word(gate, guarded_tools):
+    done = gate.run("--need=80G", "echo", "x", LD_PRELOAD=str(guarded_tools / "libsparkguard.so"))
     assert (done.stdout, done.stderr) == ("x\n", "")
 
 

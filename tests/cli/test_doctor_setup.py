@@ -190,9 +190,9 @@ def test_without_a_library_there_is_no_script(root):
         assert (done.returncode, done.stdout) == (3, "") and "is not installed" in done.stderr
 
 
-def test_a_library_that_others_than_root_can_replace_is_not_for_all_logins(build, tmp_path):
+def test_a_library_that_others_than_root_can_replace_is_not_for_all_logins(guarded_tools, tmp_path):
     for name in ("sparkguard-doctor", "libsparkguard.so"):
-        shutil.copy(build / name, tmp_path / name)
+        shutil.copy(guarded_tools / name, tmp_path / name)
     done = lambda: subprocess.run([tmp_path / "sparkguard-doctor", "--setup"], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)  # noqa: E731
     good = done()
     assert (good.returncode, good.stderr) in ((0, ""), (1, ""))
