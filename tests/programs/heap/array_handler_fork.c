@@ -61,6 +61,8 @@ int main(int count, char **arguments)
             bad += ended_badly(WNOHANG);
     }
     set_timer(0);
+    if (is_child) /* forked after the last test of the loop's condition */
+        _exit(0);
     bad += ended_badly(0);
     printf("%d\n", bad);
     return 0;
