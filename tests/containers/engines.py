@@ -7,6 +7,7 @@
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -47,9 +48,9 @@ class Engine:
         path.chmod(0o755)
         return path
 
-    def call(self, *words, timeout=120, check=False):
+    def call(self, *words, timeout=120, check=False, stdin=subprocess.DEVNULL):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SPARKGUARD_", "LD_PRELOAD"))}
-        done = subprocess.run([str(word) for word in words], env={**clean, **self.environment()}, stdin=subprocess.DEVNULL,
+        done = subprocess.run([str(word) for word in words], env={**clean, **self.environment()}, stdin=stdin,
                               capture_output=True, text=True, timeout=timeout)
         assert not check or done.returncode == 0, done.stderr
         return done.returncode, done.stdout, done.stderr
@@ -136,6 +137,50 @@ class Podman(Engine):
     def close(self):
         self.call(*self.base(), "rm", "-a", "-f", "-t", "0")
         self.call(*self.base(), "rmi", "-a", "-f")
+
+
+class RootlessPodman(Podman):
+    """Podman of a user who is made for it and removed after it. Its containers are in a user namespace, and the directory that
+    they share is the user's own. A folder of root's tests is closed to the user, so the tools are copied to one that is open."""
+
+    programs = (*Podman.programs, "newuidmap", "useradd", "userdel", "setpriv")
+
+    def __init__(self, next_name, build, folder):
+        self.place = Path(tempfile.mkdtemp(prefix="sg-"))
+        self.place.chmod(0o755)
+        for name in ("sparkguard-runtime", "sparkguard-report", "libsparkguard.so"):
+            if os.geteuid() == 0:
+                shutil.copy(build / name, self.place / name)
+        super().__init__(next_name, self.place, self.place / "engine")
+        self.user = f"sg-rootless-{os.getpid()}"
+        subprocess.run(["useradd", "--no-create-home", f"--home-dir={self.folder}", self.user], check=True)
+        entry = pwd.getpwnam(self.user)
+        self.ids = [f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
+        self.shared = Path(f"/dev/shm/sparkguard-{entry.pw_uid}")
+        (self.folder / "xdg").mkdir(mode=0o700)
+        for path in (self.folder, *self.folder.rglob("*")):
+            os.chown(path, entry.pw_uid, entry.pw_gid)
+        self.uid, self.storage = entry.pw_uid, ["--storage-driver=overlay"]
+        if self.call(*self.base(), "info")[0] != 0:  # before Linux 5.13, where each container is a copy of its image
+            self.storage = []
+
+    def base(self):
+        return ["setpriv", *self.ids, "env", "-C", self.folder, *super().base(), *self.storage]
+
+    def environment(self):
+        return {**super().environment(), "HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder / "xdg")}
+
+    def load(self, name, tar):
+        with open(tar, "rb") as stdin:
+            self.call(*self.base(), "import", "-q", "-", name, check=True, stdin=stdin)
+
+    def close(self):
+        super().close()
+        self.call(*self.base(), "system", "migrate")  # ends the process that holds the user namespace
+        subprocess.run(["userdel", self.user], check=False, capture_output=True)
+        Path(f"/dev/shm/libpod_rootless_lock_{self.uid}").unlink(missing_ok=True)
+        for path in (self.shared, self.place):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class Docker(Engine):
@@ -233,4 +278,5 @@ class Containerd(Engine):
         self.stop_service()
 
 
-ENGINES = {"podman+runc": (Podman, "runc"), "podman+crun": (Podman, "crun"), "docker+runc": (Docker, "runc"), "ctr+runc": (Containerd, "runc")}
+ENGINES = {"podman+runc": (Podman, "runc"), "podman+crun": (Podman, "crun"), "docker+runc": (Docker, "runc"), "ctr+runc": (Containerd, "runc"),
+           "rootless+runc": (RootlessPodman, "runc"), "rootless+crun": (RootlessPodman, "crun")}
