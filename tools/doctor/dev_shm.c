@@ -51,8 +51,8 @@ static bool hold_mapped(const char *process, struct file *files)
     char *path = text_format("%s/maps", process), *line = NULL;
     FILE *stream = fopen(path, "re");
     int failure = stream == NULL ? errno : 0;
-    size_t room = 0;
-    while (stream != NULL && getline(&line, &room, stream) > 0) {
+    size_t capacity = 0;
+    while (stream != NULL && getline(&line, &capacity, stream) > 0) {
         char *name = strstr(line, FOLDER);
         if (name != NULL) {
             name[strcspn(name, "\n")] = '\0';

@@ -81,7 +81,7 @@ void doctor_figure_signed(struct doctor_finding *finding, const char *key, int64
 struct doctor_finding *doctor_add_absent(struct doctor *doctor, const char *id, const char *absent);
 
 /* Reads a text file below the root. Returns its length, or -errno. */
-long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t room);
+long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t capacity);
 /* Reads a file with one whole number, or with "max", which becomes INT64_MAX. Returns false if there is no number. */
 bool doctor_read_number(const struct doctor *doctor, const char *path, int64_t *value);
 bool doctor_exists(const struct doctor *doctor, const char *path);

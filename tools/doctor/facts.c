@@ -23,14 +23,14 @@
 
 enum { PROCESSES_MAX = 65536 };
 
-long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t room)
+long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t capacity)
 {
     struct stat status;
     char *full = text_format("%s%s", doctor->root, path);
     long length = stat(full, &status) != 0 ? -errno : -EINVAL;
     if (length == -EINVAL &&
         S_ISREG(status.st_mode)) /* only regular files: open(2) can have effects on devices, and a pipe would block */
-        length = procfs_read_text(full, text, room);
+        length = procfs_read_text(full, text, capacity);
     else if (length == -EINVAL && S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3))
         length = 0; /* systemd masks a file by a link to /dev/null */
     if (length <= 0)
@@ -113,14 +113,14 @@ static void list_processes(struct doctor *doctor)
     char *path = text_format("%s/proc", doctor->root);
     DIR *stream = opendir(path);
     const struct dirent *entry;
-    size_t room = 0;
+    size_t capacity = 0;
     free(path);
     while (stream != NULL && doctor->process_count < PROCESSES_MAX && (entry = readdir(stream)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        if (doctor->process_count == room) {
-            room = room ? 2 * room : 256;
-            struct doctor_process *more = tool_allocate(room, sizeof *more);
+        if (doctor->process_count == capacity) {
+            capacity = capacity ? 2 * capacity : 256;
+            struct doctor_process *more = tool_allocate(capacity, sizeof *more);
             if (doctor->process_count > 0)
                 memcpy(more, doctor->processes, doctor->process_count * sizeof *more);
             free(doctor->processes);

@@ -44,9 +44,9 @@ static void read_key(const char *text, const char *key, bool *is_set, char value
         if (*behind != '=')
             continue;
         behind += 1 + strspn(behind + 1, " \t");
-        size_t room = strcspn(behind, "\r\n \t");
-        snprintf(value, 64, "%.*s", (int)bytes_min(room, 63), behind);
-        *is_set = room > 0;
+        size_t value_length = strcspn(behind, "\r\n \t");
+        snprintf(value, 64, "%.*s", (int)bytes_min(value_length, 63), behind);
+        *is_set = value_length > 0;
     }
 }
 

@@ -216,7 +216,7 @@ static bool may_be_judged(uint32_t pid, const char *status)
 
 /* Examines one process. The memory is read after the mappings, because the process may exec or end in between; its
  * memory before exec must not be taken for an unguarded program's. */
-static void look_at(const struct process *process)
+static void scan_process(const struct process *process)
 {
     char path[64], status[8192];
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/status", process->pid);
@@ -233,7 +233,7 @@ static void look_at(const struct process *process)
         take_unguarded(process, own_bytes, status);
 }
 
-static void look(const struct launch *launch)
+static void scan_once(const struct launch *launch)
 {
     struct processes all = {0};
     read_all(launch, &all);
@@ -241,7 +241,7 @@ static void look(const struct launch *launch)
     free(last.at);
     last = all;
     for (size_t i = 0; i < all.count && !must_end(); i++)
-        look_at(&all.at[i]);
+        scan_process(&all.at[i]);
 }
 
 /* The scans run in a thread of their own: the mappings of a process that is stuck in the kernel cannot be read, and the
@@ -253,7 +253,7 @@ static void *scan(void *context)
         continue;
     while (!must_end()) {
         int64_t begin_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        look(launch);
+        scan_once(launch);
         int64_t pause_ns = COST_FACTOR * (clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns);
         struct timespec end = time_after(pause_ns > LEAST_NS ? pause_ns : LEAST_NS);
         if (sem_clockwait(&scans.must_end, CLOCK_MONOTONIC, &end) == 0)

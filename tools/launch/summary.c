@@ -145,7 +145,8 @@ static void put_refusals(const struct outcome *outcome)
     if (last != NULL) {
         char *call = text_printable(last->call, false);
         fprintf(stderr, "; the last: %s of %s, %s %s (%s)", call, text_size(size, last->size_bytes),
-                text_size(left, last->usable_bytes), model_room_word(last->reason), model_reason_name[last->reason]);
+                text_size(left, last->usable_bytes), model_headroom_word(last->reason),
+                model_reason_name[last->reason]);
         free(call);
     }
     fputc('\n', stderr);

@@ -3,7 +3,7 @@
  * settings (reserve, floor, unified) as the running processes see them, else as a process started here would.
  *
  * The machine and each cgroup level with a limit is a constraint that keeps its own reserve; what is shown is the one
- * that leaves the least room, so that usable - reserve is what admission would grant.
+ * that leaves the least headroom, so that usable - reserve is what admission would grant.
  *
  * What was promised and is in flight is taken off as the library does it, but by what the segments alone say:
  *   - A cgroup is charged with the processes in it. The report knows its own cgroups only and no other process's, so it

@@ -368,7 +368,7 @@ const char *model_end_text(const struct model_process *process, char text[MODEL_
 char *model_fate_text(const struct model_process *process, bool is_utf8);
 
 /* Returns the word for the amount that a refusal found too small: "usable" memory, or memory "left" of a limit. */
-const char *model_room_word(enum sg_reason reason);
+const char *model_headroom_word(enum sg_reason reason);
 
 extern const char *const model_domain_name[SG_DOMAIN_COUNT];
 extern const char *const model_state_name[SG_STATE_KILLED + 1];

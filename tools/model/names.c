@@ -12,7 +12,7 @@ const char *const model_domain_name[SG_DOMAIN_COUNT] = {
 const char *const model_state_name[] = {"-", "running", "exited", "replaced", "killed"};
 const char *const model_reason_name[] = {"-", "reserve", "limit", "floor", "device"};
 
-const char *model_room_word(enum sg_reason reason)
+const char *model_headroom_word(enum sg_reason reason)
 {
     return reason == SG_REASON_LIMIT ? "left" : "usable";
 }

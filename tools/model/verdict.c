@@ -39,10 +39,10 @@ struct run {
     size_t count;
     size_t running_count;
     uint64_t peak_bytes;
-    uint64_t limit_bytes;   /* SG_UNKNOWN: none */
-    uint64_t room_bytes;    /* least usable memory above the reserve at any time; SG_UNKNOWN: unknown */
-    uint64_t missing_bytes; /* largest part that a refused request lacked, of the last one's reason */
-    uint64_t enough_bytes;  /* limit that every request refused for it would have kept; 0: unknown */
+    uint64_t limit_bytes;    /* SG_UNKNOWN: none */
+    uint64_t headroom_bytes; /* least usable memory above the reserve at any time; SG_UNKNOWN: unknown */
+    uint64_t missing_bytes;  /* largest part that a refused request lacked, of the last one's reason */
+    uint64_t enough_bytes;   /* limit that every request refused for it would have kept; 0: unknown */
     uint64_t refused_count;
     size_t compared_count; /* refusals from which the two above were computed: a record keeps the last 64 */
     bool is_of_one_reason; /* all known refusals have the last one's reason */
@@ -81,23 +81,23 @@ static void find_victim(struct run *run, const struct model_process *const *proc
     }
 }
 
-static void see_room(struct run *run, uint64_t usable_bytes, uint64_t reserve_bytes)
+static void see_headroom(struct run *run, uint64_t usable_bytes, uint64_t reserve_bytes)
 {
     if (usable_bytes != SG_UNKNOWN && reserve_bytes != SG_UNKNOWN)
-        run->room_bytes = bytes_min(run->room_bytes, bytes_less(usable_bytes, reserve_bytes));
+        run->headroom_bytes = bytes_min(run->headroom_bytes, bytes_less(usable_bytes, reserve_bytes));
 }
 
-static void take_room(struct run *run, const struct model_process *process)
+static void take_headroom(struct run *run, const struct model_process *process)
 {
     char why[MODEL_WHY_CAPACITY];
     struct model_timeline timeline = {0};
     const struct sg_machine *machine = &process->machine;
     if (machine->time_ns > 0)
-        see_room(run, machine->usable_bytes, machine->reserve_bytes);
+        see_headroom(run, machine->usable_bytes, machine->reserve_bytes);
     if (model_timeline_read(&timeline, process->segment_path, why) != MODEL_GOOD)
         return;
     for (size_t i = 0; i < timeline.count; i++)
-        see_room(run, timeline.samples[i].usable_bytes, timeline.samples[i].reserve_bytes);
+        see_headroom(run, timeline.samples[i].usable_bytes, timeline.samples[i].reserve_bytes);
     free(timeline.samples);
 }
 
@@ -112,7 +112,7 @@ static void take_process(struct run *run, const struct model_process *process)
     for (size_t i = 0; i < process->refusal_count; i++)
         if (run->last == NULL || process->refusals[i].time_ns >= run->last->time_ns)
             run->last = &process->refusals[i];
-    take_room(run, process);
+    take_headroom(run, process);
 }
 
 /* Floor and reserve are one reason to users: the floor is a part of the reserve. */
@@ -231,16 +231,16 @@ static char *enough_of(const struct run *run)
 }
 
 /* Returns how near the run came to a refusal: "took at most 82 % of what was usable". The share is rounded up. It compares
- * the peak with the peak and the least room, which may be of different times: so it is never too low. */
+ * the peak with the peak and the least headroom, which may be of different times: so it is never too low. */
 static char *share_of(const struct run *run)
 {
     char peak[TEXT_SIZE_CAPACITY];
-    uint64_t room = run->room_bytes, left = bytes_less(run->limit_bytes, run->peak_bytes);
-    bool is_limit = run->limit_bytes != SG_UNKNOWN && left < room;
-    room = is_limit ? left : room;
-    if (room == SG_UNKNOWN)
+    uint64_t headroom = run->headroom_bytes, left = bytes_less(run->limit_bytes, run->peak_bytes);
+    bool is_limit = run->limit_bytes != SG_UNKNOWN && left < headroom;
+    headroom = is_limit ? left : headroom;
+    if (headroom == SG_UNKNOWN)
         return text_format("had a peak of %s", text_size(peak, run->peak_bytes));
-    double share = run->peak_bytes == 0 ? 0 : (double)run->peak_bytes / ((double)run->peak_bytes + (double)room);
+    double share = run->peak_bytes == 0 ? 0 : (double)run->peak_bytes / ((double)run->peak_bytes + (double)headroom);
     unsigned percent = (unsigned)(share * 100);
     percent += percent < share * 100;
     bool is_running = run->running_count > 0;
@@ -320,7 +320,7 @@ struct model_job_verdict model_judge(const struct model_process *const *processe
                       .witness = witness,
                       .count = count,
                       .limit_bytes = SG_UNKNOWN,
-                      .room_bytes = SG_UNKNOWN,
+                      .headroom_bytes = SG_UNKNOWN,
                       .is_of_one_reason = true};
     for (size_t i = 0; i < count; i++)
         take_process(&run, processes[i]);

@@ -11,12 +11,12 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-/* The look of a part of the bar. */
-static const struct look {
+/* How a part of the bar is drawn. */
+static const struct appearance {
     const char *glyph; /* one column */
     const char *ascii_glyph;
     enum style_colour colour;
-} looks[] = {
+} appearances[] = {
     [MODEL_PART_GUARDED] = {"█", "#", STYLE_GREEN},   [MODEL_PART_OTHER] = {"▓", "%", STYLE_CYAN},
     [MODEL_PART_PROMISED] = {"▒", "+", STYLE_YELLOW}, [MODEL_PART_CAPACITY] = {"·", ".", STYLE_PLAIN},
     [MODEL_PART_RESERVE] = {"╱", "/", STYLE_DIM},     [MODEL_PART_FLOOR] = {"╳", "x", STYLE_RED},
@@ -40,10 +40,10 @@ static void put_bar(const struct model_machine *machine, const struct model_part
                 fputc(' ', style->stream);
         }
         bytes += part[i].shown_bytes;
-        fputs(style_colour_on(style, looks[i].colour), style->stream);
+        fputs(style_colour_on(style, appearances[i].colour), style->stream);
         for (size_t end = cells_of(bytes, machine->total_bytes, width); cell < end && cell < width; cell++)
-            fputs(style->is_utf8 ? looks[i].glyph : looks[i].ascii_glyph, style->stream);
-        fputs(style_colour_off(style, looks[i].colour), style->stream);
+            fputs(style->is_utf8 ? appearances[i].glyph : appearances[i].ascii_glyph, style->stream);
+        fputs(style_colour_off(style, appearances[i].colour), style->stream);
     }
     fputs("]\n", style->stream);
 }
@@ -55,10 +55,10 @@ static void put_legend(const struct model_part part[MODEL_PART_COUNT], const str
         char size[TEXT_SIZE_CAPACITY];
         if (part[i].bytes == 0 && (i == MODEL_PART_PROMISED || i == MODEL_PART_FLOOR))
             continue;
-        char *piece = text_format("%s %s %s", style->is_utf8 ? looks[i].glyph : looks[i].ascii_glyph,
+        char *piece = text_format("%s %s %s", style->is_utf8 ? appearances[i].glyph : appearances[i].ascii_glyph,
                                   model_part_name[i], text_size(size, part[i].bytes));
         bool is_full = i == MODEL_PART_CAPACITY && part[i].bytes == 0;
-        style_flow(style, &column, "  ", is_full ? STYLE_RED : looks[i].colour, piece);
+        style_flow(style, &column, "  ", is_full ? STYLE_RED : appearances[i].colour, piece);
         free(piece);
     }
     fputc('\n', style->stream);

@@ -150,19 +150,19 @@ const char *runtime_record_write(const char *shared, const struct runtime_record
         return why;
     }
     sweep(folder);
-    char *young = text_format(".%s.%d", name, (int)getpid());
+    char *temporary = text_format(".%s.%d", name, (int)getpid());
     json_t *root = make_record(record);
-    int fd = openat(folder, young, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     bool is_good = fd >= 0 && fchmod(fd, 0644) == 0 && json_dumpfd(root, fd, JSON_COMPACT) == 0;
     if (fd >= 0 && close(fd) != 0)
         is_good = false;
-    if (!is_good || renameat(folder, young, folder, name) != 0) {
+    if (!is_good || renameat(folder, temporary, folder, name) != 0) {
         why = errno != 0 ? strerror(errno) : "it could not be written";
-        (void)unlinkat(folder, young, 0);
+        (void)unlinkat(folder, temporary, 0);
     }
     json_decref(root);
     close(folder);
-    free(young);
+    free(temporary);
     free(name);
     return why;
 }

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "sweep/sweep.h"
-#include "sweep/fits/room.h"
+#include "sweep/fits/headroom.h"
 #include "common/text.h"
 
 enum { DEFAULT_RANK = 16, DEFAULT_CONTEXT = 4096, ADAPTED_MATRICES = 4 };
@@ -143,14 +143,14 @@ struct fits_need sweep_estimate_terms(const struct sweep *sweep, const struct sw
 
 void sweep_render_terms(const struct sweep *sweep, const struct style *style)
 {
-    const struct fits_room room = fits_room_now();
+    const struct fits_headroom headroom = fits_headroom_now();
     for (size_t i = 0; i < sweep->run_count; i++) {
         struct fits_need need = sweep_estimate_terms(sweep, &sweep->run[i]);
         char *title = sweep_run_text(sweep, &sweep->run[i]);
         fprintf(style->stream, "%s%s, %gB parameters%s%s\n\n", i > 0 ? "\n" : "",
                 sweep_formula_name[SWEEP_FORMULAS - 4 + (int)sweep->estimate.detailed - (int)SWEEP_FULL],
                 sweep->estimate.parameters, title[0] != '\0' ? ", " : "", title);
-        fits_need_render(&need, &room, style);
+        fits_need_render(&need, &headroom, style);
         free(title);
         fits_need_free(&need);
     }

@@ -10,7 +10,7 @@
 #include "common/csv.h"
 #include "common/json.h"
 #include "sweep/sweep.h"
-#include "sweep/fits/room.h"
+#include "sweep/fits/headroom.h"
 #include "common/text.h"
 
 static bool has_suffix(const char *path, const char *suffix)
@@ -133,10 +133,10 @@ static json_t *values_of(const struct sweep *sweep, const struct sweep_run *run)
 
 static void set_terms(json_t *object, const struct sweep *sweep, const struct sweep_run *run)
 {
-    const struct fits_room room = fits_room_now();
+    const struct fits_headroom headroom = fits_headroom_now();
     struct fits_need need = sweep_estimate_terms(sweep, run);
     fits_need_set_json(&need, object);
-    fits_room_set_json(&need, &room, object);
+    fits_headroom_set_json(&need, &headroom, object);
     fits_need_free(&need);
 }
 
@@ -166,7 +166,7 @@ static json_t *run_of(const struct sweep *sweep, const struct sweep_run *run)
     json_object_set_new(object, "peak_bytes", json_of_number(run->peak_bytes));
     json_object_set_new(object, "needed_bytes", json_of_number(run->needed_bytes));
     json_object_set_new(object, "headroom_bytes", json_of_number(run->headroom_bytes));
-    json_object_set_new(object, "room_bytes", json_of_number(run->room_bytes));
+    json_object_set_new(object, "room_bytes", json_of_number(run->start_headroom_bytes));
     json_object_set_new(object, "predicted_bytes", json_of_number(run->predicted_bytes));
     json_object_set_new(object, "refused_count", json_of_number(run->refused_count));
     json_object_set_new(object, "started", json_of_time(run->started_ns));

@@ -55,22 +55,22 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
  * that keep freed pages (590 and later) return them all at once after a pause. So, while there is less headroom than
  * the last run found, the figures must stay constant for several samples. Samples are counted instead of time, because
  * this tool itself may have been stopped meanwhile. */
-static struct sweep_look look_when_still(const struct sweep *sweep, int *ended_by)
+static struct sweep_sample measure_when_still(const struct sweep *sweep, int *ended_by)
 {
     const int64_t until_ns = tool_now_ns() + sweep->clean_ns;
-    uint64_t grown_bytes = sweep_look(NULL).room_bytes;
+    uint64_t grown_bytes = sweep_take_sample(NULL).headroom_bytes;
     for (unsigned still = 0;;) {
         *ended_by = sweep_signal_within(LOOK_NS);
-        struct sweep_look now = sweep_look(NULL);
-        if (*ended_by != 0 || now.room_bytes == SG_UNKNOWN || tool_now_ns() >= until_ns)
+        struct sweep_sample now = sweep_take_sample(NULL);
+        if (*ended_by != 0 || now.headroom_bytes == SG_UNKNOWN || tool_now_ns() >= until_ns)
             return now;
-        if (now.room_bytes > bytes_add(grown_bytes, STILL_BYTES)) {
-            grown_bytes = now.room_bytes;
+        if (now.headroom_bytes > bytes_add(grown_bytes, STILL_BYTES)) {
+            grown_bytes = now.headroom_bytes;
             still = 0;
         } else {
             still++;
         }
-        bool is_back = bytes_add(now.room_bytes, STILL_BYTES) >= sweep->found_bytes;
+        bool is_back = bytes_add(now.headroom_bytes, STILL_BYTES) >= sweep->found_bytes;
         if (still >= (is_back ? 1 : STILL_LOOKS))
             return now;
     }
@@ -90,18 +90,18 @@ static char *basis_text(const struct sweep *sweep, const struct sweep_prediction
 /* Returns whether the run is predicted not to fit, and records the prediction. */
 static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
 {
-    char need[TEXT_SIZE_CAPACITY], room[TEXT_SIZE_CAPACITY];
+    char need[TEXT_SIZE_CAPACITY], headroom[TEXT_SIZE_CAPACITY];
     struct sweep_prediction prediction = sweep_predict(sweep, run);
     run->predicted_bytes = prediction.likely_bytes;
     uint64_t need_bytes = prediction.likely_bytes != SG_UNKNOWN ? prediction.likely_bytes : prediction.least_bytes;
-    uint64_t room_bytes = bytes_less(run->room_bytes, sweep_margin_bytes(sweep));
-    if (prediction.points == 0 || run->room_bytes == SG_UNKNOWN || need_bytes <= room_bytes)
+    uint64_t headroom_bytes = bytes_less(run->start_headroom_bytes, sweep_margin_bytes(sweep));
+    if (prediction.points == 0 || run->start_headroom_bytes == SG_UNKNOWN || need_bytes <= headroom_bytes)
         return false;
     char *basis = basis_text(sweep, &prediction);
     run->predicted_bytes = need_bytes;
     run->status = SWEEP_TOO_LARGE;
     sweep_set_note(run, text_format("would need %s, %s left (%s)", text_size(need, need_bytes),
-                                    text_size(room, room_bytes), basis));
+                                    text_size(headroom, headroom_bytes), basis));
     free(basis);
     return true;
 }
@@ -150,17 +150,17 @@ static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_pr
     sweep_progress_name(progress, sweep, run);
     if (!wait_for_clean(sweep, progress, ended_by))
         return *ended_by != 0 ? 0 : SWEEP_NOT_CLEAN;
-    struct sweep_look seen = look_when_still(sweep, ended_by);
+    struct sweep_sample seen = measure_when_still(sweep, ended_by);
     if (*ended_by != 0)
         return 0;
-    run->room_bytes = seen.room_bytes;
+    run->start_headroom_bytes = seen.headroom_bytes;
     sweep->total_bytes = seen.total_bytes;
     sweep->reserve_bytes = seen.reserve_bytes;
     if (!run->is_refinement && would_not_fit(sweep, run)) {
         sweep_progress_end_of(progress, sweep, run);
         return 0;
     }
-    sweep->found_bytes = seen.room_bytes != SG_UNKNOWN ? seen.room_bytes : 0;
+    sweep->found_bytes = seen.headroom_bytes != SG_UNKNOWN ? seen.headroom_bytes : 0;
     say_prediction(sweep, run, progress);
     run->status = SWEEP_UNDER_WAY;
     run->attempts++;

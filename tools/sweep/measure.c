@@ -16,7 +16,7 @@
 
 #include "common/procfs.h"
 #include "sweep/sweep.h"
-#include "sweep/fits/room.h"
+#include "sweep/fits/headroom.h"
 #include "common/bytes.h"
 #include "common/text.h"
 
@@ -25,16 +25,16 @@
 /* A machine gains and loses this much without other programs: written-back file pages, page tables, daemons. */
 #define OTHERS_LEAST (UINT64_C(256) << 20)
 
-struct sweep_look sweep_look(const char *job)
+struct sweep_sample sweep_take_sample(const char *job)
 {
     const struct model_scope scope = {.job = job};
     struct model *model = model_build(&scope);
-    struct sweep_look look = {fits_room_of(&model->machine), model->machine.ordinary_bytes,
-                              model->machine.reserve_bytes, 0};
+    struct sweep_sample sample = {fits_headroom_of(&model->machine), model->machine.ordinary_bytes,
+                                  model->machine.reserve_bytes, 0};
     if (job != NULL && model->jobs != NULL)
-        look.held_bytes = model->jobs->live_bytes;
+        sample.held_bytes = model->jobs->live_bytes;
     model_free(model);
-    return look;
+    return sample;
 }
 
 struct sum {
@@ -112,7 +112,7 @@ static void note_others(struct sweep_run *run, uint64_t bytes)
                                     run->note[0] != '\0' ? "; " : "", text_size(size, bytes)));
 }
 
-void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_room, uint64_t most_held)
+void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_headroom, uint64_t most_held)
 {
     const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
     struct model *model = model_build(&scope);
@@ -124,11 +124,11 @@ void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t 
         sum = sum_job(model->jobs, model->machine.unified);
         run->refused_count = model->jobs->refused_count;
         run->peak_bytes = bytes_max(sum.peak_bytes, most_held);
-        lost = least_room != SG_UNKNOWN ? bytes_less(run->room_bytes, least_room) : 0;
+        lost = least_headroom != SG_UNKNOWN ? bytes_less(run->start_headroom_bytes, least_headroom) : 0;
         uint64_t counted = bytes_max(sum.machine_bytes, model->machine.unified == 0 ? 0 : most_held);
         run->needed_bytes = bytes_add(counted, sum.unaccounted_bytes);
-        if (run->room_bytes != SG_UNKNOWN)
-            run->headroom_bytes = bytes_less(run->room_bytes, bytes_max(run->needed_bytes, lost));
+        if (run->start_headroom_bytes != SG_UNKNOWN)
+            run->headroom_bytes = bytes_less(run->start_headroom_bytes, bytes_max(run->needed_bytes, lost));
     }
     judge(run, &sum, launch->wait_status);
     if (run->needed_bytes != SG_UNKNOWN)

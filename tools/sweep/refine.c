@@ -95,7 +95,7 @@ static bool is_predicted_to_fit(const struct sweep *sweep, const struct sweep_ru
 {
     struct sweep_prediction prediction = sweep_predict_at(sweep, best, along, number);
     uint64_t need = prediction.likely_bytes != SG_UNKNOWN ? prediction.likely_bytes : prediction.most_bytes;
-    return need <= bytes_less(best->room_bytes, sweep_margin_bytes(sweep));
+    return need <= bytes_less(best->start_headroom_bytes, sweep_margin_bytes(sweep));
 }
 
 /* Returns the largest number from `low`, which fits, up to `high` that is predicted to fit. */
@@ -138,7 +138,7 @@ static bool predict_along(const struct sweep *sweep, const struct sweep_run *bes
 bool sweep_predict_largest(const struct sweep *sweep, size_t *along, double *number, size_t *points)
 {
     const struct sweep_run *best = sweep_recommend(sweep);
-    for (size_t i = 0; best != NULL && best->room_bytes != SG_UNKNOWN && i < sweep->parameter_count; i++) {
+    for (size_t i = 0; best != NULL && best->start_headroom_bytes != SG_UNKNOWN && i < sweep->parameter_count; i++) {
         if (!sweep->parameter[i].is_number)
             continue;
         struct sweep_prediction here = sweep_predict_at(sweep, best, i, number_of(sweep, best, i));
@@ -158,7 +158,7 @@ struct sweep_run sweep_new_run(void)
     return (struct sweep_run){.peak_bytes = SG_UNKNOWN,
                               .needed_bytes = SG_UNKNOWN,
                               .headroom_bytes = SG_UNKNOWN,
-                              .room_bytes = SG_UNKNOWN,
+                              .start_headroom_bytes = SG_UNKNOWN,
                               .predicted_bytes = SG_UNKNOWN,
                               .duration_ns = -1,
                               .exit_code = -1,

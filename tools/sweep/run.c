@@ -26,7 +26,7 @@
 #include "common/tool.h"
 
 #define SECOND_NS INT64_C(1000000000)
-#define LOOK_EVERY_NS SECOND_NS
+#define SAMPLE_EVERY_NS SECOND_NS
 #define TICK_NS (SECOND_NS / 4)
 #define START_NS (10 * SECOND_NS) /* a program that fails sooner has hardly begun */
 enum { SHOWN_LINES = 10 };
@@ -64,8 +64,8 @@ struct attempt {
     struct launch launch;
     int log;
     off_t log_start;
-    uint64_t least_room, most_held, held;
-    int64_t looked_ns, ending_ns; /* ending_ns: when SIGTERM was sent, 0: not yet */
+    uint64_t least_headroom, most_held, held;
+    int64_t sampled_ns, ending_ns; /* ending_ns: when SIGTERM was sent, 0: not yet */
 };
 
 static int64_t clock_ns(void)
@@ -206,21 +206,21 @@ static void end_group(struct attempt *attempt, int64_t now_ns)
     attempt->ending_ns = now_ns;
 }
 
-static void look(struct attempt *attempt, int64_t now_ns)
+static void take_sample(struct attempt *attempt, int64_t now_ns)
 {
-    if (now_ns - attempt->looked_ns < LOOK_EVERY_NS)
+    if (now_ns - attempt->sampled_ns < SAMPLE_EVERY_NS)
         return;
-    struct sweep_look seen = sweep_look(attempt->launch.job);
-    attempt->looked_ns = now_ns;
+    struct sweep_sample seen = sweep_take_sample(attempt->launch.job);
+    attempt->sampled_ns = now_ns;
     attempt->held = seen.held_bytes;
-    attempt->least_room = bytes_min(attempt->least_room, seen.room_bytes);
+    attempt->least_headroom = bytes_min(attempt->least_headroom, seen.headroom_bytes);
     attempt->most_held = bytes_max(attempt->most_held, seen.held_bytes);
 }
 
 static void wait_for_end(struct attempt *attempt, int *ended_by)
 {
     const int64_t began_ns = clock_ns(), timeout_ns = attempt->sweep->timeout_ns;
-    attempt->looked_ns = began_ns - LOOK_EVERY_NS + TICK_NS; /* take the first sample soon */
+    attempt->sampled_ns = began_ns - SAMPLE_EVERY_NS + TICK_NS; /* take the first sample soon */
     while (!has_ended(attempt->launch.child)) {
         int number = sweep_signal_within(TICK_NS);
         int64_t now_ns = clock_ns();
@@ -234,7 +234,7 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
         } else if (attempt->ending_ns > 0 && now_ns - attempt->ending_ns >= GRACE_NS) {
             end_group(attempt, now_ns);
         }
-        look(attempt, now_ns);
+        take_sample(attempt, now_ns);
         sweep_progress_run(attempt->progress, attempt->sweep, attempt->run, now_ns - began_ns, attempt->held);
     }
     attempt->run->duration_ns = clock_ns() - began_ns;
@@ -321,7 +321,7 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         .sweep = sweep,
         .run = run,
         .progress = progress,
-        .least_room = SG_UNKNOWN,
+        .least_headroom = SG_UNKNOWN,
         .launch = {.program = sweep_command_of(sweep, run), .directory = model_default_directory()},
     };
     open_log(&attempt);
@@ -331,7 +331,7 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         wait_for_end(&attempt, ended_by);
         launch_record(&attempt.launch);
         note_last_line(&attempt);
-        sweep_measure(run, &attempt.launch, attempt.least_room, attempt.most_held);
+        sweep_measure(run, &attempt.launch, attempt.least_headroom, attempt.most_held);
         failure = check_container(sweep, run);
     }
     if (attempt.log >= 0)

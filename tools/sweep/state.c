@@ -194,7 +194,7 @@ static json_t *state_of_run(const struct sweep_run *run, size_t index)
     json_object_set_new(object, "peak_bytes", json_of_number(run->peak_bytes));
     json_object_set_new(object, "needed_bytes", json_of_number(run->needed_bytes));
     json_object_set_new(object, "headroom_bytes", json_of_number(run->headroom_bytes));
-    json_object_set_new(object, "room_bytes", json_of_number(run->room_bytes));
+    json_object_set_new(object, "room_bytes", json_of_number(run->start_headroom_bytes));
     json_object_set_new(object, "predicted_bytes", json_of_number(run->predicted_bytes));
     json_object_set_new(object, "refused_count", json_of_number(run->refused_count));
     json_object_set_new(object, "started_ns", json_of_number((uint64_t)run->started_ns));

@@ -97,7 +97,7 @@ static bool read_run(struct reader *reader, const json_t *object, size_t place)
     run->peak_bytes = take_figure(reader, object, "peak_bytes", BYTES_LIMIT);
     run->needed_bytes = take_figure(reader, object, "needed_bytes", BYTES_LIMIT);
     run->headroom_bytes = take_figure(reader, object, "headroom_bytes", BYTES_LIMIT);
-    run->room_bytes = take_figure(reader, object, "room_bytes", BYTES_LIMIT);
+    run->start_headroom_bytes = take_figure(reader, object, "room_bytes", BYTES_LIMIT);
     run->predicted_bytes = take_figure(reader, object, "predicted_bytes", BYTES_LIMIT);
     run->refused_count = take_number(reader, object, "refused_count", INT64_MAX);
     run->started_ns = (int64_t)take_number(reader, object, "started_ns", TIME_LIMIT);

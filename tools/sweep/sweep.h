@@ -66,7 +66,7 @@ struct sweep_run {
     uint64_t peak_bytes;     /* the job's highest live bytes */
     uint64_t needed_bytes;   /* memory of the machine: the peak plus unannounced memory, without other programs' */
     uint64_t headroom_bytes; /* lowest headroom above the reserve during the run */
-    uint64_t room_bytes;     /* headroom above the reserve at the start */
+    uint64_t start_headroom_bytes; /* headroom above the reserve at the start */
     uint64_t predicted_bytes;
     uint64_t refused_count;
     int64_t started_ns;
@@ -212,14 +212,14 @@ struct sweep_run *sweep_refine_add(struct sweep *sweep, size_t along, const char
 void sweep_refine_forget(struct sweep *sweep);
 
 /* measure.c: the machine before, during and after a run. */
-struct sweep_look {
-    uint64_t room_bytes; /* headroom above the reserve and below the limit, now */
+struct sweep_sample {
+    uint64_t headroom_bytes; /* headroom above the reserve and below the limit, now */
     uint64_t total_bytes, reserve_bytes;
     uint64_t held_bytes; /* held by the job */
 };
-struct sweep_look sweep_look(const char *job);
+struct sweep_sample sweep_take_sample(const char *job);
 /* Fills peak, needed, headroom, refusals, status and note of a run that has ended. */
-void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_room, uint64_t most_held);
+void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_headroom, uint64_t most_held);
 /* Returns which process keeps the machine from being clean, "" if none. The caller frees. */
 char *sweep_in_the_way(const struct sweep *sweep);
 

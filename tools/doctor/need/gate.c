@@ -20,7 +20,7 @@ enum need_verdict need_gate_look(struct need_gate *gate, uint64_t free_bytes, in
     gate->was_enough = is_enough;
     if (is_confirmed)
         return NEED_ENOUGH;
-    if (is_enough) { /* also where the time is up: the look that confirms is due */
+    if (is_enough) { /* also where the time is up: the measurement that confirms is due */
         *pause_ns = CONFIRM_NS;
         return NEED_AGAIN;
     }

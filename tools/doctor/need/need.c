@@ -49,7 +49,7 @@ static const char *system_root(void)
     return root == NULL || strcmp(root, "/") == 0 ? "" : root;
 }
 
-static struct view look(void)
+static struct view read_view(void)
 {
     const struct model_scope scope = {.directory_count = 0};
     struct model *model = model_build(&scope);
@@ -240,7 +240,7 @@ static int wait_until_enough(struct wait *wait, const sigset_t *taken, const sig
             clear_progress(wait->style);
             end_by(number, before);
         }
-        wait->view = look();
+        wait->view = read_view();
         if (!wait->view.is_known)
             return NEED_EXIT_UNKNOWN;
     }
@@ -305,7 +305,7 @@ int need_run(const struct need_request *request)
 {
     sigset_t before, taken = block_signals(&before);
     struct style style = style_of(stderr);
-    struct wait wait = {.request = request, .style = &style, .view = look(), .start_ns = monotonic_ns()};
+    struct wait wait = {.request = request, .style = &style, .view = read_view(), .start_ns = monotonic_ns()};
     int status;
     wait.need_bytes = sg_size_of(request->size, wait.view.ordinary_bytes);
     if (request->is_json)

@@ -36,20 +36,20 @@ struct need_request {
     void (*inherited_sigpipe)(int); /* what the command gets back */
 };
 
-/* ---- gate.c: when to look again, and when there is enough ---- */
+/* ---- gate.c: when to measure again, and when there is enough ---- */
 
 struct need_gate {
     uint64_t need_bytes;
     int64_t start_ns, wait_ns;
     unsigned looks;
-    bool was_enough; /* at the last look */
+    bool was_enough; /* at the last measurement */
 };
 
 enum need_verdict { NEED_ENOUGH, NEED_AGAIN, NEED_LATE };
 
-/* Judges one look: `free_bytes` would be granted at `now_ns`. For NEED_AGAIN, *pause_ns becomes the time until the next
- * look. Enough at the first look is enough; after a wait it takes two looks in succession, because a job that restarts
- * gives its memory back for a moment. */
+/* Judges one measurement: `free_bytes` would be granted at `now_ns`. For NEED_AGAIN, *pause_ns becomes the time until
+ * the next measurement. Enough at the first one is enough; after a wait it takes two in succession, because a job that
+ * restarts gives its memory back for a moment. */
 enum need_verdict need_gate_look(struct need_gate *gate, uint64_t free_bytes, int64_t now_ns, bool is_under_pressure,
                                  int64_t *pause_ns);
 

@@ -91,15 +91,15 @@ static bool take_path(const char *path, size_t length, char id[HOST_ID_CAPACITY]
     return is_found;
 }
 
-/* Calls `look` with each path of a text of /proc/PID/cgroup until it returns true. */
-static bool each_path(const char *text, bool (*look)(const char *path, size_t length, const void *in, void *out),
+/* Calls `visit` with each path of a text of /proc/PID/cgroup until it returns true. */
+static bool each_path(const char *text, bool (*visit)(const char *path, size_t length, const void *in, void *out),
                       const void *in, void *out)
 {
     for (const char *line = text; *line != '\0';) {
         size_t length = strcspn(line, "\n");
         const char *colon = memchr(line, ':', length);
         const char *path = colon != NULL ? memchr(colon + 1, ':', length - (size_t)(colon + 1 - line)) : NULL;
-        if (path != NULL && look(path + 1, length - (size_t)(path + 1 - line), in, out))
+        if (path != NULL && visit(path + 1, length - (size_t)(path + 1 - line), in, out))
             return true;
         line += length + (line[length] == '\n');
     }

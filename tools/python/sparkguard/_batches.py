@@ -92,8 +92,8 @@ def probe_sizes(refused: int) -> tuple[int, int]:
     return small, max(small + 1, refused // 4)
 
 
-def largest_fit(small: tuple[int, int], large: tuple[int, int], room_bytes: float) -> Optional[int]:
-    """Returns the samples that fit into room_bytes, by the line through two measures: (samples, bytes that they took).
+def largest_fit(small: tuple[int, int], large: tuple[int, int], headroom_bytes: float) -> Optional[int]:
+    """Returns the samples that fit into headroom_bytes, by the line through two measures: (samples, bytes).
 
     At least 1. None if the measures show no slope.
     """
@@ -101,4 +101,4 @@ def largest_fit(small: tuple[int, int], large: tuple[int, int], room_bytes: floa
     if slope <= 0:
         return None
     fixed_bytes = small[1] - slope * small[0]
-    return max(1, int((room_bytes - fixed_bytes) // slope))
+    return max(1, int((headroom_bytes - fixed_bytes) // slope))

@@ -260,8 +260,8 @@ class Retry:
                 return max(1, samples // 2)
             measures.append((samples, took))
         now = _guard.stats()
-        room = capacity_bytes - (now["live_bytes"] if now else 0)
-        return _batches.largest_fit(measures[0], measures[1], room * (1 - self._margin))
+        headroom = capacity_bytes - (now["live_bytes"] if now else 0)
+        return _batches.largest_fit(measures[0], measures[1], headroom * (1 - self._margin))
 
     def _measure(self, samples: int) -> Optional[int]:
         """Runs a micro-batch whose outcome is dropped. Returns the bytes that it took at most; None if it was refused."""

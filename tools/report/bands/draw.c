@@ -279,11 +279,11 @@ static int compare_refusals(const void *a, const void *b)
 static void gather_refusals(const struct bands *bands, struct model_process *marks)
 {
     const struct model_process *process;
-    size_t room = 0, count = 0;
+    size_t capacity = 0, count = 0;
     DL_FOREACH (bands->job->processes, process)
-        room += process->refusal_count;
+        capacity += process->refusal_count;
     marks->is_observing = true;
-    struct model_refusal *all = tool_allocate(room, sizeof *all);
+    struct model_refusal *all = tool_allocate(capacity, sizeof *all);
     DL_FOREACH (bands->job->processes, process) {
         marks->is_observing = marks->is_observing && process->is_observing;
         marks->refused_count = bytes_add(marks->refused_count, process->refused_count);

@@ -79,12 +79,12 @@ static void put_drawing(FILE *stream, const struct report_html_entry *entry, siz
 static void put_figures(FILE *stream, const struct model_process *process)
 {
     struct report_html_table table;
-    char room[MODEL_END_TEXT], lasted[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
+    char state[MODEL_END_TEXT], lasted[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
     bool is_running = process->state == SG_STATE_RUNNING;
     int64_t until_ns = is_running ? tool_now_ns() : process->ended_ns;
     bool has_span = process->started_ns > 0 && until_ns >= process->started_ns;
     report_html_table_begin(&table, stream, "Figures", NULL, 0);
-    report_html_fact(&table, "State", model_end_text(process, room));
+    report_html_fact(&table, "State", model_end_text(process, state));
     report_html_fact_time(&table, "Started", process->started_ns);
     report_html_fact_time(&table, "Ended", process->ended_ns);
     report_html_fact_time(&table, "Last seen", is_running ? 0 : process->last_seen_ns);

@@ -72,15 +72,15 @@ static void read_timeline(struct report_html_page *page, struct report_html_entr
 void report_html_lay_out(struct report_html_page *page)
 {
     struct model_job *job;
-    size_t room = 0;
+    size_t capacity = 0;
     DL_FOREACH (page->model->jobs, job) {
-        room += job->process_count;
+        capacity += job->process_count;
         if (!page->scope->is_all && page->scope->pid == 0) {
             model_fold(job, true);
             model_fold(job, false);
         }
     }
-    page->entries = tool_allocate(room, sizeof *page->entries);
+    page->entries = tool_allocate(capacity, sizeof *page->entries);
     DL_FOREACH (page->model->jobs, job) {
         struct model_process *process;
         struct report_html_entry *last_root = NULL;

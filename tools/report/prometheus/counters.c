@@ -125,10 +125,10 @@ static void read_series(struct prometheus_totals *totals, char *line)
 static void read_past(struct prometheus_totals *totals, const char *path)
 {
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t length;
     FILE *stream = report_output_is_in_place(path) ? NULL : fopen(path, "re"); /* reading a terminal would block */
-    while (stream != NULL && (length = getline(&line, &room, stream)) > 0) {
+    while (stream != NULL && (length = getline(&line, &capacity, stream)) > 0) {
         if (line[length - 1] == '\n')
             line[length - 1] = '\0';
         if (strncmp(line, COUNTED, strlen(COUNTED)) == 0)

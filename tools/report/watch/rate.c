@@ -38,11 +38,11 @@ int64_t watch_trend_rate(const struct watch_trend *trend)
     return seconds <= 0 || rate > 9e18 || rate < -9e18 ? WATCH_NO_RATE : (int64_t)rate;
 }
 
-int64_t watch_time_to(uint64_t room_bytes, int64_t taken_per_second)
+int64_t watch_time_to(uint64_t headroom_bytes, int64_t taken_per_second)
 {
-    if (room_bytes == SG_UNKNOWN || taken_per_second == WATCH_NO_RATE || taken_per_second <= 0)
+    if (headroom_bytes == SG_UNKNOWN || taken_per_second == WATCH_NO_RATE || taken_per_second <= 0)
         return WATCH_NEVER;
-    double time_ns = (double)room_bytes / (double)taken_per_second * 1e9;
+    double time_ns = (double)headroom_bytes / (double)taken_per_second * 1e9;
     return time_ns > 9e18 ? WATCH_NEVER : (int64_t)time_ns;
 }
 

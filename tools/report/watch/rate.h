@@ -33,9 +33,9 @@ void watch_trend_add(struct watch_trend *trend, int64_t time_ns, uint64_t bytes)
 /* Returns bytes per second, negative if the figure falls; WATCH_NO_RATE with fewer than two samples. */
 int64_t watch_trend_rate(const struct watch_trend *trend);
 
-/* Returns the nanoseconds until `room_bytes` are taken; 0 if none are left, WATCH_NEVER if nothing is taken or the rate
- * is unknown. */
-int64_t watch_time_to(uint64_t room_bytes, int64_t taken_per_second);
+/* Returns the nanoseconds until `headroom_bytes` are taken; 0 if none are left, WATCH_NEVER if nothing is taken or the
+ * rate is unknown. */
+int64_t watch_time_to(uint64_t headroom_bytes, int64_t taken_per_second);
 
 /* Formats "+1.2 GiB/s", or "-" if unknown, in at most WATCH_RATE_CELLS: from 1000 of a unit on without tenths. */
 enum { WATCH_RATE_TEXT = 24, WATCH_RATE_CELLS = 12, WATCH_WALL_CELLS = 10 };

@@ -51,10 +51,10 @@ static FILE *begin_lines(struct lines *lines)
 static void end_lines(struct lines *lines, FILE *stream)
 {
     fclose(stream);
-    size_t room = 1;
+    size_t capacity = 1;
     for (const char *at = lines->text; *at != '\0'; at++)
-        room += *at == '\n';
-    lines->line = tool_allocate(room, sizeof *lines->line);
+        capacity += *at == '\n';
+    lines->line = tool_allocate(capacity, sizeof *lines->line);
     for (char *rest = lines->text, *line; rest != NULL && *rest != '\0';) {
         line = strsep(&rest, "\n");
         lines->line[lines->count++] = line;
@@ -157,7 +157,7 @@ static void put_last_refusal(const struct watch *watch, const struct style *styl
     fprintf(style->stream, "%s%srefused %s ago: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
             style_colour_on(style, STYLE_YELLOW), refused->is_observing ? "would have been " : "",
             watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, text_size(size, last->size_bytes),
-            model_process_number(refused), text_size(left, last->usable_bytes), model_room_word(last->reason),
+            model_process_number(refused), text_size(left, last->usable_bytes), model_headroom_word(last->reason),
             model_reason_name[last->reason], style_colour_off(style, STYLE_YELLOW));
     free(call);
 }

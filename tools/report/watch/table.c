@@ -114,10 +114,10 @@ static struct list list_rows(const struct watch *watch)
 {
     struct list list = {NULL, 0, 0};
     struct model_job *job;
-    size_t room = 0;
+    size_t capacity = 0;
     DL_FOREACH (watch->model->jobs, job)
-        room += job->process_count;
-    list.rows = tool_allocate(room, sizeof *list.rows);
+        capacity += job->process_count;
+    list.rows = tool_allocate(capacity, sizeof *list.rows);
     DL_FOREACH (watch->model->jobs, job) {
         struct model_process *process;
         DL_FOREACH (job->processes, process) {

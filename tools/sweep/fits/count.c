@@ -54,25 +54,25 @@ void fits_model_count(struct fits_model *model, const char *name, enum fits_floa
         model->merged_bytes = fits_sum(model->merged_bytes, bytes);
 }
 
-void fits_dtype_sums_add(struct fits_dtype_sums *tally, const char *name, uint64_t bytes)
+void fits_dtype_sums_add(struct fits_dtype_sums *sums, const char *name, uint64_t bytes)
 {
     size_t i = 0;
-    while (i < tally->count && strcmp(tally->dtype[i].name, name) != 0)
+    while (i < sums->count && strcmp(sums->dtype[i].name, name) != 0)
         i++;
-    if (i == sizeof tally->dtype / sizeof tally->dtype[0])
+    if (i == sizeof sums->dtype / sizeof sums->dtype[0])
         return;
-    if (i == tally->count)
-        snprintf(tally->dtype[tally->count++].name, sizeof tally->dtype[0].name, "%s", name);
-    tally->dtype[i].bytes = fits_sum(tally->dtype[i].bytes, bytes);
+    if (i == sums->count)
+        snprintf(sums->dtype[sums->count++].name, sizeof sums->dtype[0].name, "%s", name);
+    sums->dtype[i].bytes = fits_sum(sums->dtype[i].bytes, bytes);
 }
 
-void fits_dtype_sums_end(const struct fits_dtype_sums *tally, struct fits_model *model)
+void fits_dtype_sums_end(const struct fits_dtype_sums *sums, struct fits_model *model)
 {
     uint64_t most = 0;
-    for (size_t i = 0; i < tally->count; i++)
-        if (tally->dtype[i].bytes > most) {
-            char *printable = text_printable(tally->dtype[i].name, false);
-            most = tally->dtype[i].bytes;
+    for (size_t i = 0; i < sums->count; i++)
+        if (sums->dtype[i].bytes > most) {
+            char *printable = text_printable(sums->dtype[i].name, false);
+            most = sums->dtype[i].bytes;
             snprintf(model->dtype, sizeof model->dtype, "%s", printable);
             free(printable);
         }

@@ -26,10 +26,10 @@ static char *join(const char *folder, const char *name)
 }
 
 /* Reads one file of weights in a folder. A reason gets the file's name. */
-static bool read_part(struct fits_model *model, struct fits_dtype_sums *tally, const char *folder, const char *name)
+static bool read_part(struct fits_model *model, struct fits_dtype_sums *sums, const char *folder, const char *name)
 {
     char *path = join(folder, name);
-    bool is_read = fits_read_safetensors(model, tally, path);
+    bool is_read = fits_read_safetensors(model, sums, path);
     if (!is_read) {
         char *printable = text_printable(name, false), *why = text_format("%s: %s", printable, model->wrong);
         free(model->wrong);
@@ -73,7 +73,7 @@ static bool read_index(struct fits_model *model, const char *folder, const char 
 {
     char *text = NULL, *why;
     size_t length = 0;
-    struct fits_dtype_sums tally = {.count = 0};
+    struct fits_dtype_sums sums = {.count = 0};
     if ((why = fits_source_text(path, FITS_HEADER_MOST, &text, &length)) != NULL)
         fits_model_fail(model, "%s", why);
     json_t *root = why == NULL ? fits_load_json(model, path, text, length) : NULL;
@@ -89,10 +89,10 @@ static bool read_index(struct fits_model *model, const char *folder, const char 
         model->basis = FITS_FROM_HEADERS;
         json_object_foreach(files, name, unused)
         {
-            if (!read_part(model, &tally, folder, name))
+            if (!read_part(model, &sums, folder, name))
                 break;
         }
-        fits_dtype_sums_end(&tally, model);
+        fits_dtype_sums_end(&sums, model);
     } else if (files != NULL && total > 0 && total < (double)FITS_MOST) {
         model->basis = FITS_FROM_INDEX;
         model->weight_bytes = (uint64_t)total;
@@ -111,7 +111,7 @@ static bool read_index(struct fits_model *model, const char *folder, const char 
 /* Reads a GGUF file, and the other parts of a split one: NAME-00001-of-00003.gguf. */
 static bool read_gguf(struct fits_model *model, const char *path)
 {
-    struct fits_dtype_sums tally = {.count = 0};
+    struct fits_dtype_sums sums = {.count = 0};
     uint64_t split_count, ignored;
     size_t length = strlen(path);
     const char *of = length > 20 ? path + length - 20 : ""; /* "-00001-of-00003.gguf" */
@@ -123,7 +123,7 @@ static bool read_gguf(struct fits_model *model, const char *path)
         return fits_model_fail(model, "more than 4096 parts");
     for (unsigned long i = 1; is_split && i <= count; i++) {
         char *part = text_format("%.*s-%05lu-of-%05lu.gguf", (int)(length - 20), path, i, count);
-        bool is_read = fits_read_gguf(model, &tally, part, &ignored);
+        bool is_read = fits_read_gguf(model, &sums, part, &ignored);
         free(part);
         if (!is_read) {
             char *why = text_format("part %lu of %lu: %s", i, count, model->wrong);
@@ -132,11 +132,11 @@ static bool read_gguf(struct fits_model *model, const char *path)
             return false;
         }
     }
-    if (!is_split && !fits_read_gguf(model, &tally, path, &split_count))
+    if (!is_split && !fits_read_gguf(model, &sums, path, &split_count))
         return false;
     if (!is_split && split_count > 1)
         return fits_model_fail(model, "a part of a split model, without its name, which tells the others");
-    fits_dtype_sums_end(&tally, model);
+    fits_dtype_sums_end(&sums, model);
     return true;
 }
 
@@ -176,18 +176,18 @@ static size_t parts_of(const char *name)
 /* Reads all safetensors files of a folder without an index; model.safetensors alone where it is one of them. */
 static bool read_safetensors_of(struct fits_model *model, const char *folder, const struct names *names)
 {
-    struct fits_dtype_sums tally = {.count = 0};
+    struct fits_dtype_sums sums = {.count = 0};
     bool has_model = is_there(folder, "model.safetensors");
     model->format = "safetensors";
     model->basis = FITS_FROM_HEADERS;
     for (size_t i = 0; i < names->count; i++)
         if ((!has_model || strcmp(names->name[i], "model.safetensors") == 0) &&
-            !read_part(model, &tally, folder, names->name[i]))
+            !read_part(model, &sums, folder, names->name[i]))
             return false;
     if (!has_model && names->count > 0 && parts_of(names->name[0]) > names->count)
         return fits_model_fail(model, "the folder has %zu of %zu parts, and no index", names->count,
                                parts_of(names->name[0]));
-    fits_dtype_sums_end(&tally, model);
+    fits_dtype_sums_end(&sums, model);
     return true;
 }
 
@@ -281,7 +281,7 @@ static bool is_index(const char *path)
 
 static bool read_file(struct fits_model *model, const char *path, const char *folder)
 {
-    struct fits_dtype_sums tally = {.count = 0};
+    struct fits_dtype_sums sums = {.count = 0};
     char start[9] = "";
     struct fits_source *source = tool_allocate(1, sizeof *source);
     char *why = fits_source_open(source, path);
@@ -314,9 +314,9 @@ static bool read_file(struct fits_model *model, const char *path, const char *fo
                                parts_of(path));
     model->format = "safetensors";
     model->basis = FITS_FROM_HEADERS;
-    if (!fits_read_safetensors(model, &tally, path))
+    if (!fits_read_safetensors(model, &sums, path))
         return false;
-    fits_dtype_sums_end(&tally, model);
+    fits_dtype_sums_end(&sums, model);
     read_config_beside(model, folder);
     return true;
 }

@@ -88,12 +88,12 @@ struct fits_dtype_sums {
     } dtype[48];
     size_t count;
 };
-void fits_dtype_sums_add(struct fits_dtype_sums *tally, const char *name, uint64_t bytes);
-void fits_dtype_sums_end(const struct fits_dtype_sums *tally, struct fits_model *model);
+void fits_dtype_sums_add(struct fits_dtype_sums *sums, const char *name, uint64_t bytes);
+void fits_dtype_sums_end(const struct fits_dtype_sums *sums, struct fits_model *model);
 
 /* safetensors.c, gguf.c: read one file, and add it to the model. Return false after fits_model_fail(). */
-bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *tally, const char *path);
-bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *tally, const char *path, uint64_t *split_count);
+bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *sums, const char *path);
+bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *sums, const char *path, uint64_t *split_count);
 /* config.c: reads the shape of the cache, and what the weights come to if no header was read. */
 bool fits_read_config(struct fits_model *model, const char *path);
 /* Returns the root object of a JSON text, or NULL after fits_model_fail(). */

@@ -137,7 +137,7 @@ static bool take_value(struct reader *reader, const char *key, uint64_t type, un
     return true;
 }
 
-static bool take_tensor(struct reader *reader, struct fits_dtype_sums *tally, uint64_t *data_bytes)
+static bool take_tensor(struct reader *reader, struct fits_dtype_sums *sums, uint64_t *data_bytes)
 {
     char name[KEY_CAPACITY];
     uint64_t dimensions, type, offset, elements = 1, row = 1, size;
@@ -158,7 +158,7 @@ static bool take_tensor(struct reader *reader, struct fits_dtype_sums *tally, ui
     uint64_t bytes = fits_product(elements / types[type].weights, types[type].bytes);
     uint64_t alignment = reader->facts.alignment;
     *data_bytes = fits_sum(*data_bytes, fits_product((bytes + alignment - 1) / alignment, alignment));
-    fits_dtype_sums_add(tally, types[type].name, bytes);
+    fits_dtype_sums_add(sums, types[type].name, bytes);
     fits_model_count(reader->model, name, FITS_FLOATS, elements, bytes);
     return true;
 }
@@ -196,7 +196,7 @@ static bool take_metadata(struct reader *reader, uint64_t count)
 }
 
 /* Reads the whole header. Returns false, perhaps without a reason: then it ended early or is none. */
-static bool read_header(struct reader *reader, struct fits_dtype_sums *tally, uint64_t *data_bytes)
+static bool read_header(struct reader *reader, struct fits_dtype_sums *sums, uint64_t *data_bytes)
 {
     uint64_t magic, version, tensors, values;
     if (!take_number(reader, 4, &magic) || magic != UINT64_C(0x46554747) || !take_number(reader, 4, &version))
@@ -210,12 +210,12 @@ static bool read_header(struct reader *reader, struct fits_dtype_sums *tally, ui
     if (alignment == 0 || alignment > FITS_HEADER_MOST)
         reader->facts.alignment = ALIGNMENT;
     for (uint64_t i = 0; i < tensors; i++)
-        if (!take_tensor(reader, tally, data_bytes))
+        if (!take_tensor(reader, sums, data_bytes))
             return false;
     return true;
 }
 
-bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *tally, const char *path, uint64_t *split_count)
+bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *sums, const char *path, uint64_t *split_count)
 {
     struct reader *reader = tool_allocate(1, sizeof *reader);
     uint64_t data_bytes = 0;
@@ -226,7 +226,7 @@ bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *tally, con
         fits_model_fail(model, "%s", why);
     else {
         reader->source.end = bytes_min(reader->source.size_bytes, FITS_GGUF_HEADER_MOST);
-        is_read = read_header(reader, tally, &data_bytes);
+        is_read = read_header(reader, sums, &data_bytes);
         if (!is_read)
             fits_model_fail(model, "its GGUF header is cut off or damaged");
         else if (model->file_count++ == 0)

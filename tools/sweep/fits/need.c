@@ -96,34 +96,35 @@ static void put_table(const struct fits_need *need, const struct style *style)
     put_line(style, width, "needed", text_size(size, fits_need_sum(need)), "the sum");
 }
 
-static void put_verdict(const struct fits_need *need, const struct fits_room *room, const struct style *style)
+static void put_verdict(const struct fits_need *need, const struct fits_headroom *headroom, const struct style *style)
 {
-    char needed_text[TEXT_SIZE_CAPACITY], room_text[TEXT_SIZE_CAPACITY], reserve_text[TEXT_SIZE_CAPACITY];
+    char needed_text[TEXT_SIZE_CAPACITY], headroom_text[TEXT_SIZE_CAPACITY], reserve_text[TEXT_SIZE_CAPACITY];
     uint64_t needed = fits_need_sum(need);
-    bool fits = needed <= room->room_bytes;
-    const char *difference = text_size(needed_text, fits ? room->room_bytes - needed : needed - room->room_bytes);
-    const char *room_size = text_size(room_text, room->room_bytes);
-    const char *reserve = text_size(reserve_text, room->reserve_bytes);
+    bool fits = needed <= headroom->headroom_bytes;
+    const char *difference =
+        text_size(needed_text, fits ? headroom->headroom_bytes - needed : needed - headroom->headroom_bytes);
+    const char *headroom_size = text_size(headroom_text, headroom->headroom_bytes);
+    const char *reserve = text_size(reserve_text, headroom->reserve_bytes);
     char *line;
-    if (room->room_bytes == SG_UNKNOWN)
+    if (headroom->headroom_bytes == SG_UNKNOWN)
         line = text_copy("cannot tell whether it fits: how much memory is usable is unknown here", SIZE_MAX);
     else if (fits)
-        line = text_format("fits: %s may be taken now (above the reserve of %s), %s of it stay free", room_size,
+        line = text_format("fits: %s may be taken now (above the reserve of %s), %s of it stay free", headroom_size,
                            reserve, difference);
     else
-        line = text_format("does not fit: %s may be taken now (above the reserve of %s), %s are missing", room_size,
+        line = text_format("does not fit: %s may be taken now (above the reserve of %s), %s are missing", headroom_size,
                            reserve, difference);
-    style_words(style, 0, room->room_bytes == SG_UNKNOWN ? STYLE_YELLOW : fits ? STYLE_GREEN : STYLE_RED, line);
+    style_words(style, 0, headroom->headroom_bytes == SG_UNKNOWN ? STYLE_YELLOW : fits ? STYLE_GREEN : STYLE_RED, line);
     free(line);
 }
 
-void fits_need_render(const struct fits_need *need, const struct fits_room *room, const struct style *style)
+void fits_need_render(const struct fits_need *need, const struct fits_headroom *headroom, const struct style *style)
 {
     put_table(need, style);
     fputc('\n', style->stream);
     for (size_t i = 0; i < need->note_count; i++)
         style_words(style, 0, STYLE_PLAIN, need->note[i]);
-    put_verdict(need, room, style);
+    put_verdict(need, headroom, style);
 }
 
 void fits_need_set_json(const struct fits_need *need, json_t *object)
@@ -143,11 +144,12 @@ void fits_need_set_json(const struct fits_need *need, json_t *object)
     json_object_set_new(object, "needed_bytes", json_of_number(fits_need_sum(need)));
 }
 
-void fits_room_set_json(const struct fits_need *need, const struct fits_room *room, json_t *object)
+void fits_headroom_set_json(const struct fits_need *need, const struct fits_headroom *headroom, json_t *object)
 {
-    bool is_known = room->room_bytes != SG_UNKNOWN;
-    json_object_set_new(object, "usable_bytes", json_of_number(room->usable_bytes));
-    json_object_set_new(object, "reserve_bytes", json_of_number(room->reserve_bytes));
-    json_object_set_new(object, "room_bytes", json_of_number(room->room_bytes));
-    json_object_set_new(object, "fits", is_known ? json_boolean(fits_need_sum(need) <= room->room_bytes) : json_null());
+    bool is_known = headroom->headroom_bytes != SG_UNKNOWN;
+    json_object_set_new(object, "usable_bytes", json_of_number(headroom->usable_bytes));
+    json_object_set_new(object, "reserve_bytes", json_of_number(headroom->reserve_bytes));
+    json_object_set_new(object, "room_bytes", json_of_number(headroom->headroom_bytes));
+    json_object_set_new(object, "fits",
+                        is_known ? json_boolean(fits_need_sum(need) <= headroom->headroom_bytes) : json_null());
 }

@@ -41,16 +41,16 @@ void fits_need_free(struct fits_need *need);
 void fits_need_add_weights(struct fits_need *need, double parameters, const struct fits_dtype *dtype);
 
 /* What admission would grant now. */
-struct fits_room {
-    uint64_t room_bytes;   /* above the reserve and below SPARKGUARD_LIMIT; SG_UNKNOWN: unknown */
-    uint64_t usable_bytes; /* before the reserve */
+struct fits_headroom {
+    uint64_t headroom_bytes; /* above the reserve and below SPARKGUARD_LIMIT; SG_UNKNOWN: unknown */
+    uint64_t usable_bytes;   /* before the reserve */
     uint64_t reserve_bytes;
 };
 
-/* Prints the terms as a table, the sum, the notes, and the verdict against the room. */
-void fits_need_render(const struct fits_need *need, const struct fits_room *room, const struct style *style);
+/* Prints the terms as a table, the sum, the notes, and the verdict against the headroom. */
+void fits_need_render(const struct fits_need *need, const struct fits_headroom *headroom, const struct style *style);
 /* Set the members "terms", "notes" and "needed_bytes" of an object; "usable_bytes", "reserve_bytes", "room_bytes", "fits". */
 void fits_need_set_json(const struct fits_need *need, json_t *object);
-void fits_room_set_json(const struct fits_need *need, const struct fits_room *room, json_t *object);
+void fits_headroom_set_json(const struct fits_need *need, const struct fits_headroom *headroom, json_t *object);
 
 #endif

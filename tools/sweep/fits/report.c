@@ -12,7 +12,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 #include "model/model.h"
-#include "sweep/fits/room.h"
+#include "sweep/fits/headroom.h"
 
 enum { MEASURED_MOST = 3, NAME_LEAST = 4 };
 
@@ -160,7 +160,8 @@ static void add_measured(struct fits_need *need, const struct measured *measured
 }
 
 static void put_json(const struct fits *fits, const struct fits_model *model, const struct fits_need *need,
-                     const struct fits_loading *loading, const struct fits_room *room, const struct measured *measured)
+                     const struct fits_loading *loading, const struct fits_headroom *headroom,
+                     const struct measured *measured)
 {
     static const char *const bases[] = {[FITS_NOTHING] = "nothing",
                                         [FITS_FROM_CONFIG] = "config",
@@ -198,7 +199,7 @@ static void put_json(const struct fits *fits, const struct fits_model *model, co
         json_array_append_new(runs, run);
     }
     json_object_set_new(object, "measured", runs);
-    fits_room_set_json(need, room, object);
+    fits_headroom_set_json(need, headroom, object);
     json_print(object, stdout);
 }
 
@@ -211,13 +212,14 @@ static int say_wrong(const struct fits *fits, const struct fits_model *model)
 }
 
 static void put_text(const struct fits *fits, const struct fits_model *model, struct fits_need *need,
-                     const struct fits_loading *loading, const struct fits_room *room, const struct measured *measured)
+                     const struct fits_loading *loading, const struct fits_headroom *headroom,
+                     const struct measured *measured)
 {
     const struct style style = style_of(stdout);
     put_title(fits->path, model, &style);
     add_notes(need, model, loading);
     add_measured(need, measured, style.is_utf8);
-    fits_need_render(need, room, &style);
+    fits_need_render(need, headroom, &style);
 }
 
 int fits_run(const struct fits *fits, bool is_json)
@@ -228,18 +230,18 @@ int fits_run(const struct fits *fits, bool is_json)
         status = say_wrong(fits, &model);
     else {
         struct fits_need cache = {0}, need = {0};
-        const struct fits_room room = fits_room_now();
+        const struct fits_headroom headroom = fits_headroom_now();
         struct measured measured = find_measured(fits->path);
         fits_add_cache(&cache, fits, &model);
         const struct fits_loading loading = fits_loading_of(fits, &model, fits_need_sum(&cache));
         fits_add_weights(&need, fits, &model, &loading);
         fits_add_cache(&need, fits, &model);
         if (is_json)
-            put_json(fits, &model, &need, &loading, &room, &measured);
+            put_json(fits, &model, &need, &loading, &headroom, &measured);
         else
-            put_text(fits, &model, &need, &loading, &room, &measured);
-        if (room.room_bytes != SG_UNKNOWN)
-            status = fits_need_sum(&need) <= room.room_bytes ? FITS_DOES : FITS_DOES_NOT;
+            put_text(fits, &model, &need, &loading, &headroom, &measured);
+        if (headroom.headroom_bytes != SG_UNKNOWN)
+            status = fits_need_sum(&need) <= headroom.headroom_bytes ? FITS_DOES : FITS_DOES_NOT;
         fits_need_free(&cache);
         fits_need_free(&need);
         free_measured(&measured);

@@ -54,7 +54,7 @@ static bool take_place(const json_t *offsets, uint64_t *begin, uint64_t *end)
 }
 
 /* Counts one tensor; *data_end becomes the end of the last one by place, *data_sum the bytes of all. */
-static bool take_tensor(struct fits_model *model, struct fits_dtype_sums *tally, const char *name, const json_t *tensor,
+static bool take_tensor(struct fits_model *model, struct fits_dtype_sums *sums, const char *name, const json_t *tensor,
                         uint64_t *data_end, uint64_t *data_sum)
 {
     const char *format = json_string_value(json_object_get(tensor, "dtype"));
@@ -67,21 +67,21 @@ static bool take_tensor(struct fits_model *model, struct fits_dtype_sums *tally,
         i++;
     if (i < FORMATS && (fits_product(elements, formats[i].bits) + 7) / 8 != end - begin)
         return fits_model_fail(model, "the shape and the bytes of a tensor differ");
-    fits_dtype_sums_add(tally, format, end - begin);
+    fits_dtype_sums_add(sums, format, end - begin);
     fits_model_count(model, name, i < FORMATS ? formats[i].floats : FITS_FLOATS, elements, end - begin);
     *data_end = bytes_max(*data_end, end);
     *data_sum = fits_sum(*data_sum, end - begin);
     return true;
 }
 
-static bool take_header(struct fits_model *model, struct fits_dtype_sums *tally, const json_t *root, uint64_t *data_end)
+static bool take_header(struct fits_model *model, struct fits_dtype_sums *sums, const json_t *root, uint64_t *data_end)
 {
     uint64_t data_sum = 0;
     const char *name;
     json_t *tensor;
     json_object_foreach((json_t *)(uintptr_t)root, name, tensor)
     {
-        if (strcmp(name, "__metadata__") != 0 && !take_tensor(model, tally, name, tensor, data_end, &data_sum))
+        if (strcmp(name, "__metadata__") != 0 && !take_tensor(model, sums, name, tensor, data_end, &data_sum))
             return false;
     }
     return data_sum == *data_end || fits_model_fail(model, "its tensors overlap or leave gaps");
@@ -114,7 +114,7 @@ static char *read_header(struct fits_model *model, const struct fits_source *sou
     return NULL;
 }
 
-bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *tally, const char *path)
+bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *sums, const char *path)
 {
     struct fits_source *source = tool_allocate(1, sizeof *source);
     uint64_t data_end = 0;
@@ -125,7 +125,7 @@ bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *tal
         fits_model_fail(model, "%s", why);
     else if ((text = read_header(model, source, &length)) != NULL)
         root = fits_load_json(model, path, text, length);
-    bool is_read = root != NULL && take_header(model, tally, root, &data_end);
+    bool is_read = root != NULL && take_header(model, sums, root, &data_end);
     if (is_read) {
         uint64_t there = bytes_less(source->size_bytes, LENGTH_BYTES + length);
         model->file_count++;

@@ -1,11 +1,11 @@
 /*
- * room.c - how much memory admission would grant now: above the reserve, and below the limit of a job.
+ * headroom.c - how much memory admission would grant now: above the reserve, and below the limit of a job.
  */
 #include <stdlib.h>
 
 #include "common/bytes.h"
 #include "sparkguard_options.h"
-#include "sweep/fits/room.h"
+#include "sweep/fits/headroom.h"
 
 /* Returns the limit of a job, or SG_UNKNOWN if there is none. */
 static uint64_t limit_of(const struct model_machine *machine)
@@ -17,18 +17,19 @@ static uint64_t limit_of(const struct model_machine *machine)
     return sg_size_of(limit, bytes_less(machine->ordinary_bytes, machine->reserve_bytes));
 }
 
-uint64_t fits_room_of(const struct model_machine *machine)
+uint64_t fits_headroom_of(const struct model_machine *machine)
 {
     if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
         return SG_UNKNOWN;
     return bytes_min(bytes_less(machine->usable_bytes, machine->reserve_bytes), limit_of(machine));
 }
 
-struct fits_room fits_room_now(void)
+struct fits_headroom fits_headroom_now(void)
 {
     const struct model_scope scope = {.job = NULL};
     struct model *model = model_build(&scope);
-    struct fits_room room = {fits_room_of(&model->machine), model->machine.usable_bytes, model->machine.reserve_bytes};
+    struct fits_headroom headroom = {fits_headroom_of(&model->machine), model->machine.usable_bytes,
+                                     model->machine.reserve_bytes};
     model_free(model);
-    return room;
+    return headroom;
 }
