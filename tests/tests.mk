@@ -10,42 +10,43 @@ $(foreach folder,$(sort $(dir $(unit_sources))),$(eval EXTRA_$(folder:/=) := -D_
 # ---- simulated CUDA ---------------------------------------------------------------------------------------------------
 
 SIM := $(BUILD)/sim
-sim_flags = -include tests/lib/old_libc.h $(SG_CFLAGS) $(CFLAGS) $(CPPFLAGS) -isystem $(CUDA_HOME)/include -fPIC -pthread
-sim_sources := tests/sim/cuda_sim.c $(wildcard tests/sim/sim_*.c)
-sim_headers := $(wildcard tests/sim/*.h tests/sim/*.def tests/sim/*.map)
+sim_includes := $(addprefix -Itests/sim/,driver state nvml selftest)
+sim_flags = -include tests/lib/old_libc.h $(SG_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(sim_includes) -isystem $(CUDA_HOME)/include -fPIC -pthread
+sim_sources := $(wildcard tests/sim/driver/*.c tests/sim/state/*.c)
+sim_headers := $(wildcard $(foreach kind,h def map,tests/sim/*/*.$(kind)))
 
 $(SIM)/libcuda.so.1: $(sim_sources) $(sim_headers) | headers
 	$(SAY) SIM $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
-	    -Wl,--version-script=tests/sim/cuda_sim.map -o $@ $(sim_sources)
+	    -Wl,--version-script=tests/sim/driver/cuda_sim.map -o $@ $(sim_sources)
 
-$(SIM)/libcudart.so.13: tests/sim/cudart_sim.c $(sim_headers) | headers
+$(SIM)/libcudart.so.13: tests/sim/runtime/cudart_sim.c $(sim_headers) | headers
 	$(SAY) SIM $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs \
-	    -Wl,--version-script=tests/sim/cudart_sim.map -o $@ $< -ldl
+	    -Wl,--version-script=tests/sim/runtime/cudart_sim.map -o $@ $< -ldl
 
-$(SIM)/libcudart_static.a: tests/sim/cudart_sim.c $(sim_headers) | headers
+$(SIM)/libcudart_static.a: tests/sim/runtime/cudart_sim.c $(sim_headers) | headers
 	$(SAY) SIM $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(sim_flags) -c -o $(SIM)/cudart_sim.o $< && rm -f $@ && $(AR) rcs $@ $(SIM)/cudart_sim.o
 
-$(SIM)/libnvidia-ml.so.1: tests/sim/nvml_sim.c tests/sim/nvml_sim.h tests/sim/nvml_sim.map
+$(SIM)/libnvidia-ml.so.1: tests/sim/nvml/nvml_sim.c tests/sim/nvml/nvml_sim.h tests/sim/nvml/nvml_sim.map
 	$(SAY) SIM $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
-	    -Wl,--version-script=tests/sim/nvml_sim.map -o $@ $< -ldl
+	    -Wl,--version-script=tests/sim/nvml/nvml_sim.map -o $@ $< -ldl
 
-$(SIM)/liballocating.so: tests/sim/allocating.c $(SIM)/libcuda.so.1
+$(SIM)/liballocating.so: tests/sim/selftest/allocating.c $(SIM)/libcuda.so.1
 	$(SAY) SIM $@
 	$(Q)$(CC) $(sim_flags) -shared -o $@ $^
 
-$(SIM)/selftest: tests/sim/selftest.c $(SIM)/libcudart.so.13 $(SIM)/libcuda.so.1
+$(SIM)/selftest: tests/sim/selftest/selftest.c $(SIM)/libcudart.so.13 $(SIM)/libcuda.so.1
 	$(SAY) LINK $@
 	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN' -ldl
 
-$(SIM)/selftest_static: tests/sim/selftest.c $(SIM)/libcudart_static.a $(SIM)/libcuda.so.1
+$(SIM)/selftest_static: tests/sim/selftest/selftest.c $(SIM)/libcudart_static.a $(SIM)/libcuda.so.1
 	$(SAY) LINK $@
 	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN' -ldl
 
@@ -90,9 +91,9 @@ $(plain_programs:%=$(BUILD)/tests/programs/%): $(program_headers)
 $(cuda_programs:%=$(BUILD)/tests/programs/%): $(program_headers) sim
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@ $(filter %.c,$^) $(SIM)/libcudart.so.13 \
+	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include $(sim_includes) -o $@ $(filter %.c,$^) $(SIM)/libcudart.so.13 \
 	    $(SIM)/libcuda.so.1 -ldl
-	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@_static $(filter %.c,$^) $(SIM)/libcudart_static.a \
+	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include $(sim_includes) -o $@_static $(filter %.c,$^) $(SIM)/libcudart_static.a \
 	    $(SIM)/libcuda.so.1 -ldl
 
 # The library with every system call of its own made to fail on demand. On x86-64 it is marked for branch targets, as libraries of
@@ -153,10 +154,10 @@ EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)
 NOT_EMULATED := $(addprefix tests/,preload/heap/test_heap.py preload/heap/test_stress.py preload/mmap/test_memory_files.py \
     $(addprefix preload/machine/,test_machine.py test_machine_limit.py test_machine_registry.py test_options.py) \
     $(addprefix preload/process/,test_fork.py test_helpers.py test_faults.py) \
-    $(addprefix sim/,test_counting.py test_gpu_programs.py test_kept_pages.py test_meminfo.py test_pool_threads.py test_pools.py \
-    test_refusal.py test_reserve.py test_spark.py test_uncounted.py))
+    $(addprefix sim/counting/,test_counting.py test_kept_pages.py test_pool_threads.py test_pools.py test_uncounted.py) \
+    $(addprefix sim/limits/,test_meminfo.py test_refusal.py test_reserve.py test_spark.py) sim/calls/test_gpu_programs.py)
 # Of some of them make qualify runs more (tests/lib/target.py).
-EMULATED := $(filter-out $(NOT_EMULATED),$(wildcard tests/preload/*/test_*.py tests/sim/test_*.py)) tests/qualification/test_signals.py
+EMULATED := $(filter-out $(NOT_EMULATED),$(wildcard tests/preload/*/test_*.py tests/sim/*/test_*.py)) tests/qualification/test_signals.py
 cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user
 	$(Q)scripts/install-deps build test cross
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs
@@ -222,7 +223,7 @@ test-bullseye: $(BUILD)/fault/libsparkguard.so ## the library under glibc 2.31: 
 test-drivers: ## the hooks against later CUDA headers and real drivers' exports: downloads both into .deps
 	$(Q)scripts/install-deps build test drivers
 	$(Q)$(MAKE) --no-print-directory all sim
-	$(Q)BUILD=$(BUILD) tests/run tests/sim/test_hooks.py
+	$(Q)BUILD=$(BUILD) tests/run tests/sim/calls/test_hooks.py
 .PHONY: test-drivers
 
 test-gpu: ## CUDA, PyTorch and CuPy on this machine's GPU under the guard; writes tests/gpu/RESULTS.md

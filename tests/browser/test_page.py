@@ -5,7 +5,7 @@ import re
 import pytest
 from lib.units import GIB
 from segment import START_NS
-from test_html import HOSTILE, family, samples
+from records import HOSTILE, family, samples
 
 # What sticks out to the right of the window, but for what can be scrolled by itself.
 WIDER = """[...document.body.querySelectorAll('*')].filter(e => !e.closest('.scroll, figure') &&

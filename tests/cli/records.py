@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from lib.units import GIB, MIB
-from segment import CUDA, GUARDING, SHARING, START_NS, WATCHED
+from segment import CUDA, GUARDING, OBSERVE, SHARING, START_NS, WATCHED
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
+SECOND = 10**9
+HOSTILE = b"</bdi></title><script>alert(1)</script>&<img src=x onerror='a' \"b\"> \xff\xe2\x80\xae\x1b[31m --> ]]>"
 
 
 def compare(name, text):
@@ -60,3 +62,21 @@ def four_states(make, report):
     )
     with live.write_live(report.directory):
         yield report
+
+
+def samples(seconds=90, count=9):
+    return [(int(seconds * SECOND * i / count), 50 * GIB, 10 * GIB, 2 * GIB, {"heap": GIB, "device": i * GIB}) for i in range(count)]
+
+
+def family(make, report):
+    """A job of four that have ended, with a time line; nothing in it depends on the clock."""
+    parent = trainer(make, state="exited", pid=4711, library_version="0.1.0")
+    parent.machine(time_ns=START_NS, reserve_bytes=10 * GIB, floor_bytes=2 * GIB, usable_bytes=40 * GIB, unified=1)
+    parent.write(report.directory)
+    parent.write_timeline(report.directory, samples())
+    child = make(pid=4712, state="running", parent_pid=4711, command=HOSTILE, started_time_ns=START_NS + 1)
+    child.set("signal", 9).set("slot.state", 4).domain("heap", granted=3 * GIB, peak=3 * GIB).peak(heap=3 * GIB)
+    child.event("watchdog: sent SIGKILL, 1.0 GiB usable").write(report.directory)
+    make(pid=4713, parent_pid=4712, command="gcc x.c", exit_code=3, started_time_ns=START_NS + 2).write(report.directory)
+    flags = {"slot.flags": GUARDING | OBSERVE}
+    make(pid=4714, parent_pid=4711, state="replaced", command="sh -c true", started_time_ns=START_NS + 3, **flags).write(report.directory)

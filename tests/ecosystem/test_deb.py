@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_install import INSTALLED, TOOLS
+from installed import INSTALLED, TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]

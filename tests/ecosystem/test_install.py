@@ -7,27 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from installed import INSTALLED, TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ("sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor")
-MODULES = ("__init__", "__main__", "_batches", "_guard", "_magic", "_memory", "_phases", "_ranks", "_refusals", "_retry", "_state", "_tools", "_version")
-PACKAGE = (*(f"{name}.py" for name in (*MODULES, "accelerate", "lightning", "transformers", "trl")), "py.typed")
-INSTALLED = {
-    "lib/libsparkguard.so",
-    "lib/pkgconfig/sparkguard.pc",
-    "include/sparkguard.h",
-    *(f"share/sparkguard/sparkguard/{file}" for file in PACKAGE),
-    "share/man/man3/sparkguard.3",
-    "share/man/man7/libsparkguard.7",
-    *(f"bin/{tool}" for tool in TOOLS),
-    *(f"share/man/man1/{tool}.1" for tool in TOOLS),
-    "bin/sparkguard-runtime",
-    "share/man/man8/sparkguard-runtime.8",
-    "lib/systemd/system/sparkguard-metrics.service",
-    "lib/systemd/system/sparkguard-metrics.timer",
-    *(f"share/bash-completion/completions/{tool}" for tool in TOOLS),
-}
-
 def files_below(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
 

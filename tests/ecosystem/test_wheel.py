@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from test_install import TOOLS
+from installed import TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL_BIN = ROOT / ".deps/wheel/bin"  # hatchling, auditwheel, twine, mypy, uv

@@ -1,5 +1,5 @@
 """NVIDIA's own Python client of NVML (nvidia-ml-py, imported as pynvml) under the guard, where a GB10's NVML has no memory
-info. How the numbers come about is tested in tests/sim/test_nvml.py; here, that the real client takes them."""
+info. How the numbers come about is tested in tests/sim/limits/test_nvml.py; here, that the real client takes them."""
 
 GIB = 1 << 30
 SPARK = 1217 * GIB // 10 // 4096 * 4096

@@ -1,6 +1,6 @@
 """The GPU that the tests of this folder run on, the programs built for it, and what they say under the guard.
 
-tests/sim/test_gpu_programs.py runs the same tests of C programs over the simulated driver: only what `Gpu` is made with
+tests/sim/calls/test_gpu_programs.py runs the same tests of C programs over the simulated driver: only what `Gpu` is made with
 differs.
 """
 

@@ -59,7 +59,7 @@ def test_each_file_of_an_emulated_folder_runs_once_whatever_emulates(run, monkey
     part = next(part for part in run.PARTS if part.is_for_aarch64 and part.files == ("tests/sim",))
     assert run.works_of(part) == [["tests/sim"]]
     monkeypatch.setattr(run, "EMULATE", ["KIND=some", "nice"])
-    files = sorted(str(path.relative_to(run.ROOT)) for path in (run.ROOT / "tests/sim").glob("test_*.py"))
+    files = [str(path.relative_to(run.ROOT)) for path in sorted((run.ROOT / "tests/sim").rglob("test_*.py"))]
     assert run.works_of(part) == [[file] for file in files] and len(files) > 10
     one = next(part for part in run.PARTS if part.is_for_aarch64 and part.files == ("tests/qualification/test_signals.py",))
     assert run.works_of(one) == [["tests/qualification/test_signals.py"]]

@@ -22,7 +22,7 @@ ALLOCATES = re.compile(r"^SGSIM_ALLOCATES\((\w+), (\w+), \d+, \w+, (\w+),", re.M
 
 def allocating():
     """(symbol, base name, domain) of each driver function whose tests grow from functions.def."""
-    return ALLOCATES.findall((ROOT / "tests" / "sim" / "functions.def").read_text())
+    return ALLOCATES.findall((ROOT / "tests/sim/driver/functions.def").read_text())
 
 
 # A script's first lines: the driver by ctypes (so through dlsym on a handle of its own), as exact names.

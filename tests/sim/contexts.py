@@ -2,6 +2,11 @@
 
 from conftest import MIB
 
+# Driver functions that create a context.
+CONTEXT_CALLS = ["cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"]
+CONTEXT_CALLS += ["cuGLCtxCreate", "cuGLCtxCreate_v2", "cuVDPAUCtxCreate", "cuVDPAUCtxCreate_v2"]
+CONTEXT_CALLS += ["cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"]
+
 # Some of everything in the current context, of 1 MiB where not said otherwise; and what outlives a context.
 FILL = """
 import mmap

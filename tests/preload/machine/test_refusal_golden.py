@@ -1,5 +1,5 @@
 """The words of each kind of line about a refusal, in golden/refusals.txt. Sizes, processes and times stand as SIZE, PID, NAME and
-TIME; what they must be, test_refusal_line.py and tests/sim/test_refusal.py say."""
+TIME; what they must be, test_refusal_line.py and tests/sim/limits/test_refusal.py say."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lib.units import GIB, MIB
-from test_refusal_line import Holder, machine
+from holding import Holder, machine
 
 GOLDEN = Path(__file__).resolve().parent / "golden/refusals.txt"
 CALLS = """

@@ -1,0 +1,533 @@
+"""sparkguard-doctor --setup and --setup=undo in a root file system made of files: what they write, that undo leaves nothing,
+and what they do with files that are damaged, edited or not ours."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from setup_root import CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, shellcheck
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
+EXAMPLES = Path(__file__).resolve().parents[3] / "scripts/examples"
+
+
+@pytest.fixture
+def root(tools, tmp_path):
+    return Root(tools, tmp_path / "root")
+
+
+def drop(root, *paths):
+    for path in paths:
+        (root.path / path).unlink()
+
+
+# ---- there and back -------------------------------------------------------------------------------------------------
+
+
+def with_odd_modes(root):
+    (root.path / DAEMON).chmod(0o600)
+    os.chown(root.path / DAEMON, 12, 34)
+    root.write(PAM, "# no newline at its end", 0o640)
+
+
+def with_nothing(root):
+    drop(root, *PROGRAMS, DAEMON, CONTAINERD, PAM, "usr/lib/systemd/system/ollama.service")
+    for folder in ("etc/docker", "etc/containerd", "etc/security", "usr/lib/systemd/system"):
+        (root.path / folder).rmdir()
+
+
+def with_engines_and_no_files(root):
+    drop(root, DAEMON, CONTAINERD, PAM)
+    (root.path / "etc/docker").rmdir()
+
+
+def with_groups_of_before(root):
+    root.write("etc/group-", "root:x:0:\n")
+    root.write("etc/gshadow-", "root:*::\n", 0o640)
+
+
+def with_a_group(root):
+    root.write("etc/group", "root:x:0:\nsparkguard:x:77:me\n")
+
+
+def with_empty_files(root):
+    root.write(PAM, "")
+    root.write("etc/containerd/config.toml", "")
+    root.write("etc/tmpfiles.d/sparkguard.conf", "d /dev/shm/mine 0755 root root -\n")
+
+
+MACHINES = [lambda root: None, with_odd_modes, with_nothing, with_engines_and_no_files, with_groups_of_before, with_a_group, with_empty_files]
+
+
+@pytest.mark.parametrize("change", MACHINES)
+def test_undo_leaves_the_root_as_it_was_byte_for_byte(root, change):
+    change(root)
+    before = root.state()
+    root.set_up()
+    assert root.state() != before
+    root.undo()
+    assert root.state() == before
+
+
+@pytest.mark.parametrize("change", MACHINES)
+def test_twice_is_once(root, change):
+    change(root)
+    script = root.doctor("--setup").stdout
+    root.run(script)
+    once = root.state()
+    assert root.run(script).returncode == 0
+    assert root.state() == once
+    assert "wrote" not in root.set_up()
+    assert root.state() == once
+
+
+@pytest.mark.parametrize("change", MACHINES)
+def test_both_scripts_are_clean_and_print_nothing_that_a_plain_shell_does_not_know(root, change):
+    change(root)
+    script = root.doctor("--setup").stdout
+    shellcheck(script)
+    root.run(script, "dash" if shutil.which("dash") else "sh")
+    undo = root.doctor("--setup=undo").stdout
+    shellcheck(undo)
+    assert max(len(line) for line in (script + undo).splitlines()) <= 160
+
+
+def test_undo_can_be_run_again_and_where_nothing_was_set_up(root):
+    before = root.state()
+    assert "nothing is set up here" in root.undo()
+    root.set_up()
+    script = root.doctor("--setup=undo").stdout
+    assert root.run(script).returncode == 0
+    done = root.run(script)
+    assert (done.returncode, done.stdout) == (0, "nothing is set up here\n")
+    assert root.state() == before
+
+
+def test_of_a_script_that_arrives_in_part_nothing_is_done(root):
+    script = root.doctor("--setup").stdout
+    before = root.state()
+    for part in range(1, 20):
+        root.run(script[: len(script) * part // 20])
+        assert root.state() == before
+
+
+def test_printing_changes_nothing(root):
+    before = root.state()
+    for option in ("--setup", "--setup=undo", "--print-cdi"):
+        root.doctor(option)
+    assert root.state() == before
+
+
+# ---- what it writes -------------------------------------------------------------------------------------------------
+
+
+def test_docker_gets_the_runtime_as_its_default_and_keeps_all_else(root):
+    own = {"log-opts": {"max-size": "10m"}, "runtimes": {"nvidia": {"path": "runc", "args": []}}, "default-runtime": "nvidia", "x": [1, 2.5, None]}
+    root.write(DAEMON, json.dumps(own))
+    root.set_up()
+    merged = json.loads(root.read(DAEMON))
+    assert merged == {**own, "default-runtime": "sparkguard", "runtimes": {**own["runtimes"], "sparkguard": {"path": f"/{WRAPPERS}/docker-runtime"}}}
+    assert list(merged) == list(own)
+    assert "\nnext = /usr/sbin/runc\n" in root.read("etc/sparkguard/runtime.conf")
+
+
+def test_each_engine_keeps_the_runtime_that_it_had(root):
+    root.write("usr/bin/nvidia-container-runtime", "", 0o755)
+    root.write(DAEMON, '{"default-runtime": "nvidia", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}')
+    root.write(CONTAINERD, 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd]\n  default_runtime_name = "mine"\n'
+               '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.mine.options]\n  BinaryName = "/usr/bin/crun" # x\n')
+    root.set_up()
+    for engine, program in (("docker", "/usr/bin/nvidia-container-runtime"), ("podman", "/usr/bin/crun"), ("containerd", "/usr/bin/crun")):
+        wrapper = root.read(f"{WRAPPERS}/{engine}-runtime")
+        assert f"SPARKGUARD_NEXT_RUNTIME={program}\n" in wrapper and wrapper.endswith(f'exec {program} "$@"\n')
+        assert os.access(root.path / WRAPPERS / f"{engine}-runtime", os.X_OK)
+    assert root.read("etc/sparkguard/runtime.conf").splitlines()[1:] == [
+        "next = /usr/bin/nvidia-container-runtime",
+        f"library = /{LIBRARY}",
+        "shared = /run/sparkguard/shared",
+    ]
+
+
+def test_a_wrapper_starts_containers_also_when_sparkguard_runtime_is_gone(root, tmp_path):
+    root.set_up()
+    wrapper = root.read(f"{WRAPPERS}/podman-runtime")
+    for name in ("usr/bin/sparkguard-runtime", "usr/bin/crun"):
+        root.write(name, f'#!/bin/sh\necho {name} "${{SPARKGUARD_NEXT_RUNTIME:-}}" "$@"\nexit 7\n', 0o755)
+    there = wrapper.replace(" /usr/bin", f" {root.path}/usr/bin")
+    run = lambda: subprocess.run(["sh", "-s", "run", "a b"], input=there, capture_output=True, text=True)  # noqa: E731
+    assert (run().stdout, run().returncode) == ("usr/bin/sparkguard-runtime /usr/bin/crun run a b\n", 7)
+    drop(root, "usr/bin/sparkguard-runtime")
+    assert (run().stdout, run().returncode) == ("usr/bin/crun  run a b\n", 7)
+
+
+def test_what_is_not_installed_is_left_out(root):
+    drop(root, "usr/sbin/dockerd", "usr/bin/containerd")
+    script = root.doctor("--setup")
+    assert script.returncode == 0
+    assert "# Docker is not installed." in script.stdout and "# containerd is not installed." in script.stdout
+    root.run(script.stdout)
+    assert json.loads(root.read(DAEMON)) == {"log-driver": "local"}
+    assert "sparkguard" not in root.read(CONTAINERD) and "sparkguard" in root.read(PODMAN)
+
+
+def test_without_sparkguard_runtime_the_engines_are_left_and_logins_are_not(root):
+    drop(root, "usr/bin/sparkguard-runtime")
+    assert root.doctor("--setup").returncode == 1
+    said = root.set_up(status=1)
+    assert "left: Docker: sparkguard-runtime is not installed" in said
+    assert f"LD_PRELOAD DEFAULT=/{LIBRARY} OVERRIDE=${{LD_PRELOAD}}\n" in root.read(PAM)
+    assert not (root.path / PODMAN).exists()
+
+
+def test_without_a_library_there_is_no_script(root):
+    drop(root, LIBRARY)
+    for option in ("--setup", "--print-cdi"):
+        done = root.doctor(option)
+        assert (done.returncode, done.stdout) == (3, "") and "is not installed" in done.stderr
+
+
+def test_a_library_that_others_than_root_can_replace_is_not_for_all_logins(guarded_tools, tmp_path):
+    for name in ("sparkguard-doctor", "libsparkguard.so"):
+        shutil.copy(guarded_tools / name, tmp_path / name)
+    done = lambda: subprocess.run([tmp_path / "sparkguard-doctor", "--setup"], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)  # noqa: E731
+    good = done()
+    assert (good.returncode, good.stderr) in ((0, ""), (1, ""))
+    assert f"LD_PRELOAD DEFAULT={tmp_path}/libsparkguard.so" in good.stdout or "left" in good.stdout or "miss " in good.stdout
+    for change in (lambda: os.chown(tmp_path / "libsparkguard.so", 1000, 1000), lambda: tmp_path.chmod(0o777)):
+        change()
+        bad = done()
+        assert (bad.returncode, bad.stdout) == (3, "") and "others than root can replace" in bad.stderr
+        os.chown(tmp_path / "libsparkguard.so", 0, 0)
+
+
+def test_the_shared_directories_are_the_groups_and_nobody_elses(root):
+    root.set_up()
+    (gid,) = re.findall(r"^sparkguard:x?!?:(\d+):$", root.read("etc/group"), re.M)
+    for folder in ("run/sparkguard/shared", "var/lib/sparkguard"):
+        status = (root.path / folder).stat()
+        assert (oct(status.st_mode), status.st_uid, status.st_gid) == (oct(0o42770), 0, int(gid))
+    # Root acts on this list: members of the group must not be able to replace it.
+    for folder in (STATE, "var/lib"):
+        assert (root.path / folder).stat().st_mode & 0o022 == 0
+
+
+def test_containerd_is_given_a_runtime_class_by_its_files_version(root):
+    for text, plugin in (
+        ('version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]\nSystemdCgroup = true\n', "io.containerd.grpc.v1.cri"),
+        ("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n  SystemdCgroup = true\n", "io.containerd.cri.v1.runtime"),
+    ):
+        root.write(CONTAINERD, text)
+        root.set_up()
+        added = root.read(CONTAINERD)
+        assert added.startswith(text)
+        assert f'[plugins."{plugin}".containerd.runtimes.sparkguard]\n' in added and added.count("SystemdCgroup = true") == 2
+        assert "handler: sparkguard\n" in root.read("etc/sparkguard/runtimeclass.yaml")
+        root.undo()
+        assert root.read(CONTAINERD) == text
+
+
+def test_containerd_of_an_old_file_is_left_and_of_docker_alone_is_passed_over(root):
+    root.write(CONTAINERD, "[plugins.cri]\n")
+    assert "only versions 2 and 3" in root.set_up(status=1)
+    root.undo()
+    root.write(CONTAINERD, 'disabled_plugins = ["cri"]\n')
+    assert "its CRI plugin is disabled" in root.doctor("--setup").stdout
+    root.set_up()
+    assert root.read(CONTAINERD) == 'disabled_plugins = ["cri"]\n'
+
+
+def test_only_services_that_are_there_get_a_drop_in(root):
+    root.write("etc/systemd/system/jupyterhub@.service", "[Service]\nExecStart=/opt/jupyter\n")
+    root.write("etc/systemd/system/jupyter x.service", "[Service]\n")
+    said = root.set_up()
+    assert "    systemctl restart jupyterhub@*.service\n    systemctl restart ollama.service\n" in said
+    drop_ins = sorted(str(path.relative_to(root.path)) for path in (root.path / "etc/systemd/system").glob("*.d/*"))
+    assert drop_ins == ["etc/systemd/system/jupyterhub@.service.d/60-sparkguard.conf", OLLAMA]
+    assert f"Environment=LD_PRELOAD=/{LIBRARY}\n" in root.read(OLLAMA)
+
+
+# ---- what it leaves -------------------------------------------------------------------------------------------------
+
+DAMAGED = {
+    "comment": b'{ // a comment\n "log-driver": "local" }\n',
+    "byte-order-mark": b'\xef\xbb\xbf{"log-driver": "local"}\n',
+    "trailing-comma": b'{"log-driver": "local",}\n',
+    "empty": b"",
+    "latin-1": b'{"log-driver": "\xe9"}\n',
+    "zero-byte": b'{"log-driver": "local"}\0\n',
+    "two-objects": b"{}{}\n",
+    "twice-the-key": b'{"a": 1, "a": 2}\n',
+    "list": b"[]\n",
+    "odd-runtimes": b'{"runtimes": []}\n',
+    "odd-default": b'{"default-runtime": 1}\n',
+    "unknown-default": b'{"default-runtime": "kata"}\n',
+    "default-with-arguments": b'{"default-runtime": "x", "runtimes": {"x": {"path": "/usr/sbin/runc", "runtimeArgs": ["-v"]}}}\n',
+    "default-not-installed": b'{"default-runtime": "x", "runtimes": {"x": {"path": "/nowhere/$(touch x)"}}}\n',
+    "large": b'{"a": "' + b"x" * (1 << 20) + b'"}\n',
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_daemon_json_is_left_and_said_so_and_the_rest_is_done(root, name):
+    root.write(DAEMON, DAMAGED[name], 0o600)
+    before = root.state()
+    script = root.doctor("--setup")
+    assert script.returncode == 1
+    if name in ("comment", "default-not-installed"):
+        shellcheck(script.stdout)
+    assert f"left: Docker, /{DAEMON}: " in root.set_up(status=1)
+    assert (root.path / DAEMON).read_bytes() == DAMAGED[name]
+    assert (root.path / PODMAN).exists() and "LD_PRELOAD" in root.read(PAM)
+    root.undo()
+    assert root.state() == before
+
+
+@pytest.mark.parametrize("path", [DAEMON, CONTAINERD, PAM, "etc/tmpfiles.d/sparkguard.conf", PODMAN])
+def test_a_symbolic_link_is_left(root, path):
+    (root.path / path).parent.mkdir(parents=True, exist_ok=True)
+    (root.path / path).unlink(missing_ok=True)
+    (root.path / path).symlink_to("elsewhere")
+    before = root.state()
+    assert f"/{path}" in root.set_up(status=1)
+    assert os.readlink(root.path / path) == "elsewhere"
+    root.undo()
+    assert root.state() == before
+
+
+def test_a_file_that_changed_since_the_script_was_made_is_left(root):
+    script = root.doctor("--setup").stdout
+    root.write(DAEMON, '{"debug": true}\n')
+    done = root.run(script)
+    assert done.returncode == 1 and f"left: /{DAEMON} has changed since" in done.stderr
+    assert root.read(DAEMON) == '{"debug": true}\n'
+
+
+@pytest.mark.parametrize("place", ["usr/lib/systemd/system/docker.service", "etc/systemd/system/docker.service.d/own.conf", "etc/default/docker"])
+def test_options_of_dockerds_own_command_line_are_not_repeated(root, place):
+    """dockerd does not start where a directive is in both."""
+    root.write("usr/lib/systemd/system/docker.service", "[Service]\nExecStart=/usr/sbin/dockerd\n")
+    root.write(place, "# --default-runtime=no\n[Service]\nExecStart=/usr/sbin/dockerd --default-runtime=crun\n")
+    assert "dockerd is started with --default-runtime" in root.set_up(status=1)
+    assert "sparkguard" not in root.read(DAEMON)
+
+
+def test_what_others_preload_is_left(root):
+    root.write("usr/lib/systemd/system/ollama.service", "[Service]\nEnvironment=LD_PRELOAD=/usr/lib/jemalloc.so\n")
+    root.write("etc/environment", "LD_PRELOAD=/usr/lib/jemalloc.so\n")
+    said = root.set_up(status=1)
+    assert "left: ollama.service sets LD_PRELOAD already" in said and "left: logins: /etc/environment sets LD_PRELOAD" in said
+    assert not (root.path / OLLAMA).exists() and "LD_PRELOAD" not in root.read(PAM)
+
+
+def test_a_file_of_our_name_that_is_not_ours_is_left(root):
+    root.write(OLLAMA, "[Service]\nEnvironment=X=1\n")
+    before = root.state()
+    assert f"left: /{OLLAMA}: is there already" in root.set_up(status=1)
+    assert root.read(OLLAMA) == "[Service]\nEnvironment=X=1\n"
+    root.undo()
+    assert root.state() == before
+
+
+@pytest.mark.parametrize("text", ["$(touch /x) `id` 'quoted' \"double\" \\ back", "END", "é ☃ \u202e", "a\nEND\nb", "%s %d\t"])
+def test_no_text_of_a_file_is_a_command(root, text):
+    own = {"labels": [text], text: text}
+    root.write(DAEMON, json.dumps(own, ensure_ascii=False, indent=0))
+    root.write(PAM, f"# {text}\nEND\n")
+    before = root.state()
+    shellcheck(root.doctor("--setup").stdout)
+    root.set_up()
+    assert json.loads(root.read(DAEMON)).items() > own.items()
+    root.undo()
+    assert root.state() == before
+
+
+# ---- what was edited in between -------------------------------------------------------------------------------------
+
+
+def test_of_an_edited_daemon_json_only_our_part_is_taken(root):
+    root.write(DAEMON, '{"default-runtime": "mine", "runtimes": {"mine": {"path": "/usr/bin/crun"}}}')
+    root.set_up()
+    edited = json.loads(root.read(DAEMON))
+    edited["runtimes"]["another"] = {"path": "/usr/sbin/runc"}
+    edited["debug"] = True
+    root.write(DAEMON, json.dumps(edited), 0o600)
+    assert f"took our part out of /{DAEMON}" in root.undo()
+    assert json.loads(root.read(DAEMON)) == {
+        "default-runtime": "mine",
+        "runtimes": {"mine": {"path": "/usr/bin/crun"}, "another": {"path": "/usr/sbin/runc"}},
+        "debug": True,
+    }
+    assert (root.path / DAEMON).stat().st_mode & 0o777 == 0o600
+    assert not (root.path / STATE).exists()
+
+
+def test_a_default_runtime_that_was_chosen_since_stays(root):
+    root.set_up()
+    merged = json.loads(root.read(DAEMON))
+    root.write(DAEMON, json.dumps({**merged, "default-runtime": "runc"}))
+    root.undo()
+    assert json.loads(root.read(DAEMON)) == {"log-driver": "local", "default-runtime": "runc"}
+
+
+def test_a_daemon_json_that_is_damaged_since_is_for_a_person(root):
+    root.set_up()
+    root.write(DAEMON, '{"runtimes": ')
+    assert f"left: /{DAEMON} was edited and is no JSON" in root.undo(status=1)
+    assert root.read(DAEMON) == '{"runtimes": '
+    root.write(DAEMON, '{"debug": true}')
+    root.undo()
+    assert json.loads(root.read(DAEMON)) == {"debug": True}
+    assert not (root.path / STATE).exists()
+
+
+def test_out_of_edited_text_only_our_lines_are_taken(root):
+    root.set_up()
+    for path in (PAM, CONTAINERD, "etc/tmpfiles.d/sparkguard.conf"):
+        root.write(path, "# above\n" + root.read(path) + "# below\n")
+    root.undo()
+    assert root.read(PAM) == "# above\n# The comment of the package.\n# below\n"
+    assert root.read(CONTAINERD).startswith("# above\nversion = 2\n") and "sparkguard" not in root.read(CONTAINERD)
+    assert root.read("etc/tmpfiles.d/sparkguard.conf") == "# above\n# below\n"
+    assert not (root.path / STATE).exists()
+
+
+def test_a_file_of_ours_that_was_edited_is_left_until_it_is_gone(root):
+    before = root.state()
+    root.set_up()
+    root.write(OLLAMA, root.read(OLLAMA) + "Environment=SPARKGUARD_LIMIT=40G\n")
+    assert f"left: /{OLLAMA}: is there already and not from here, or was edited" in root.set_up(status=1)
+    assert f"left: /{OLLAMA} was edited since" in root.undo(status=1)
+    assert "SPARKGUARD_LIMIT" in root.read(OLLAMA) and (root.path / STATE / "manifest").exists()
+    drop(root, OLLAMA)
+    root.undo()
+    assert root.state() == before
+
+
+def test_what_was_edited_before_a_second_set_up_is_not_lost(root):
+    root.set_up()
+    merged = json.loads(root.read(DAEMON))
+    root.write(DAEMON, json.dumps({**merged, "default-runtime": "runc", "debug": True}))
+    root.set_up()
+    assert json.loads(root.read(DAEMON))["default-runtime"] == "sparkguard"
+    root.undo()
+    assert json.loads(root.read(DAEMON)) == {"log-driver": "local", "debug": True}
+
+
+def test_folders_in_which_others_have_files_stay(root):
+    drop(root, DAEMON)
+    (root.path / "etc/docker").rmdir()
+    root.set_up()
+    root.write("etc/docker/key.json", "{}")
+    root.write("var/lib/sparkguard/1.segment", "x")
+    root.write("run/sparkguard/shared/machine.ledger", "x")
+    said = root.undo()
+    assert "kept /etc/docker, which is not empty" in said and "kept /var/lib/sparkguard" in said
+    # Another group could be given its number, and with that the records.
+    assert "kept the group sparkguard, which owns /var/lib/sparkguard" in said and "sparkguard:" in root.read("etc/group")
+    assert root.read("etc/docker/key.json") == "{}" and not (root.path / "run/sparkguard").exists()
+    assert not (root.path / STATE).exists()
+
+
+def test_a_set_up_that_was_cut_off_can_be_undone_and_gone_on_with(root):
+    """The list has a step before it is done: without the step undo has nothing to do for it."""
+    before = root.state()
+    root.set_up()
+    after = root.state()
+    root.write(DAEMON, before[DAEMON][3])
+    drop(root, OLLAMA)
+    root.set_up()
+    gone_on = root.state()
+    lists = [sorted(state.pop(f"{STATE}/manifest")[3].splitlines()) for state in (after, gone_on)]
+    assert gone_on == after and lists[0] == lists[1]
+    root.write(DAEMON, before[DAEMON][3])
+    drop(root, OLLAMA)
+    root.undo()
+    assert root.state() == before
+
+
+@pytest.mark.parametrize("line", ["file /etc/x whole none", "file /../x whole none 1:1", "dir /a;touch x", "group $(id)", "rm /x", "member -x", "dir x"])
+def test_a_line_that_no_set_up_has_written_is_not_acted_on(root, line):
+    before = root.state()
+    root.set_up()
+    written = root.read(f"{STATE}/manifest")
+    root.write(f"{STATE}/manifest", written + f"{line}\n")
+    printed = root.doctor("--setup=undo")
+    assert printed.returncode == 1
+    shellcheck(printed.stdout)
+    assert f"left: /{STATE}/manifest: no set-up has written this; remove it: {line}\n" in root.undo(status=1)
+    assert "LD_PRELOAD" not in root.read(PAM) and "sparkguard" not in root.read(DAEMON)
+    assert line in root.read(f"{STATE}/manifest").splitlines()
+    root.write(f"{STATE}/manifest", root.read(f"{STATE}/manifest").replace(f"{line}\n", ""))
+    root.undo()
+    assert root.state() == before
+
+
+@pytest.mark.parametrize("content", [b"dir /x\0\n", b"x" * (2 << 20)], ids=["zero-byte", "large"])
+def test_of_no_list_at_all_there_is_no_script(root, content):
+    root.write(f"{STATE}/manifest", content)
+    done = root.doctor("--setup=undo")
+    assert (done.returncode, done.stdout) == (3, "") and "is no list of a set-up" in done.stderr
+
+
+def test_an_engines_part_stays_while_containers_run_by_it(root):
+    """Podman cannot end a container whose runtime it does not know any more."""
+    before = root.state()
+    root.set_up()
+    options = root.write("run/containerd/io.containerd.runtime.v2.task/moby/1/options.json", f'{{"binary_name":"/{WRAPPERS}/docker-runtime"}}')
+    hosts = root.write("var/lib/docker/containers/1/hostconfig.json", '{"Runtime":"sparkguard"}')
+    said = root.undo(status=1)
+    assert said.count(f"left: docker: containers run by /{WRAPPERS}/docker-runtime") == 1 and "1 containers of Docker" in said
+    assert (root.path / WRAPPERS / "docker-runtime").exists() and "sparkguard" in root.read(DAEMON)
+    assert not (root.path / PODMAN).exists() and "sparkguard" not in root.read(CONTAINERD)
+    options.unlink()
+    hosts.unlink()
+    root.undo()
+    for folder in ("run/containerd", "var/lib/docker"):
+        shutil.rmtree(root.path / folder)
+    assert root.state() == before
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["--setup=all"], ["--setup", "--json"], ["--setup", "--print-cdi"], ["--print-cdi", "--fix-script"], ["--setup", "undo"]])
+def test_bad_usage(root, words):
+    done = root.doctor(*words)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
+
+
+def test_a_full_disk_is_an_exit_status_of_3(root):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([root.program, "--setup"], env=root.environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3 and "cannot write" in done.stderr
+
+
+def test_cdi_names_this_hosts_library_and_shared_directory(root):
+    for folder in ("run/sparkguard/shared", "var/lib/sparkguard", "srv/shared"):
+        (root.path / folder).mkdir(parents=True)
+    edits = json.loads(root.doctor("--print-cdi").stdout)["devices"][0]["containerEdits"]
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}
+    assert mounts["/run/sparkguard/libsparkguard.so"] == f"/{LIBRARY}"
+    assert mounts["/run/sparkguard/shared"] == "/run/sparkguard/shared"
+    spark = root.doctor("--print-cdi").stdout.replace(f"/{LIBRARY}", "/usr/lib/aarch64-linux-gnu/libsparkguard.so")
+    assert spark == (EXAMPLES / "docker/cdi.json").read_text()
+    root.write("etc/sparkguard/runtime.conf", "shared = /srv/shared\n")
+    assert '"hostPath": "/srv/shared"' in root.doctor("--print-cdi").stdout
+
+
+@pytest.mark.parametrize("missing, variable", [("run/sparkguard/shared", "SPARKGUARD_DIR"), ("var/lib/sparkguard", "SPARKGUARD_HISTORY")])
+def test_cdi_names_no_directory_that_is_not_there(root, missing, variable):
+    """An engine makes no container with such a mount."""
+    root.set_up()
+    whole = root.doctor("--print-cdi")
+    assert (whole.returncode, whole.stderr) == (0, "")
+    (root.path / missing).rmdir()
+    done = root.doctor("--print-cdi")
+    assert done.returncode == 1 and f"/{missing} is missing and left out: sparkguard-doctor --setup makes it" in done.stderr
+    whole, edits = (json.loads(each.stdout)["devices"][0]["containerEdits"] for each in (whole, done))
+    assert edits["mounts"] == [mount for mount in whole["mounts"] if mount["hostPath"] != f"/{missing}"]
+    assert edits["env"] == [each for each in whole["env"] if not each.startswith(variable)] and len(edits["env"]) == 2

@@ -1,0 +1,249 @@
+"""sparkguard-doctor --setup and --setup=undo where something fails, is damaged or was there before: no engine names what is not
+there, no line of others is lost, and what is left is said. In a root file system made of files."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from setup_root import CONTAINERD, DAEMON, OLLAMA, PAM, PODMAN, STATE, WRAPPERS, Root, shellcheck
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
+
+
+@pytest.fixture
+def root(tools, tmp_path):
+    return Root(tools, tmp_path / "root")
+
+
+# ---- what an engine names is there ----------------------------------------------------------------------------------
+
+
+def test_an_engine_whose_wrapper_cannot_be_written_does_not_name_it(root):
+    root.write(WRAPPERS, "no folder")
+    before = {name: value for name, value in root.state().items() if name in (DAEMON, CONTAINERD)}
+    said = root.set_up(status=1)
+    for engine in ("docker", "podman", "containerd"):
+        assert f"left: {engine}: /{WRAPPERS}/{engine}-runtime cannot be executed" in said
+    assert {name: root.state()[name] for name in before} == before and not (root.path / PODMAN).exists()
+    assert "LD_PRELOAD" in root.read(PAM)
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_wrapper_stays_while_its_engines_file_names_it(root, rewritten):
+    before = root.state()
+    root.set_up()
+    if rewritten:  # a second set-up writes the wrapper anew
+        root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
+        assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
+        (root.path / "usr/local/bin/sparkguard-runtime").unlink()
+    merged = root.read(DAEMON)
+    root.write(DAEMON, merged + "# no JSON")
+    assert f"left: /{WRAPPERS}/docker-runtime: /{DAEMON} still names it" in root.undo(status=1)
+    assert (root.path / WRAPPERS / "docker-runtime").exists() and not (root.path / WRAPPERS / "podman-runtime").exists()
+    root.write(DAEMON, merged)
+    root.undo()
+    for folder in ("usr/local/bin",) if rewritten else ():
+        (root.path / folder).rmdir()
+    assert root.state() == before
+
+
+def test_a_second_set_up_keeps_the_order_of_the_list(root):
+    files = lambda: [line.split()[1] for line in root.read(f"{STATE}/manifest").splitlines()]  # noqa: E731
+    root.set_up()
+    once = files()
+    root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
+    assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
+    assert files() == once
+
+
+def by_name(root):
+    return "/usr/bin/sparkguard-runtime"
+
+
+def by_script(root):
+    root.write("usr/bin/mine", "#!/bin/sh\nexec sparkguard-runtime \"$@\"\n", 0o755)
+    return "/usr/bin/mine"
+
+
+def by_link(root):
+    (root.path / "usr/bin/linked").symlink_to("sparkguard-runtime")
+    return "/usr/bin/linked"
+
+
+def by_wrapper(root):
+    root.write(f"{WRAPPERS}/old-runtime", "", 0o755)
+    return f"/{WRAPPERS}/old-runtime"
+
+
+@pytest.mark.parametrize("kind", [by_name, by_script, by_link, by_wrapper])
+def test_an_engine_that_has_sparkguard_runtime_by_hand_is_left(root, kind):
+    """Behind a wrapper it would be its own next runtime, and no container would start."""
+    path = kind(root)
+    root.write(DAEMON, json.dumps({"default-runtime": "guarded", "runtimes": {"guarded": {"path": path}}}))
+    root.write("etc/containers/containers.conf", f'[engine]\nruntime = "{path}"\n')
+    root.write(CONTAINERD, f'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]\n  BinaryName = "{path}"\n')
+    before = root.state()
+    said = root.set_up(status=1)
+    assert said.count("is sparkguard-runtime already; that stays") == 3
+    for name in (DAEMON, CONTAINERD):
+        assert root.state()[name] == before[name]
+    assert not (root.path / PODMAN).exists() and not list((root.path / WRAPPERS).glob("[dpc]*-runtime"))
+    assert "next" not in root.read("etc/sparkguard/runtime.conf")
+    root.undo()
+    assert root.state() == before
+
+
+# ---- a block of lines that is damaged -------------------------------------------------------------------------------
+
+END = "# sparkguard-doctor --setup: end\n"
+TMPFILES = "etc/tmpfiles.d/sparkguard.conf"
+DAMAGE = {
+    "no-end": lambda text: text.replace(END, ""),
+    "carriage-returns": lambda text: text.replace("\n", "\r\n"),
+    "no-begin": lambda text: text.replace(END.replace("end", "begin"), ""),
+    "two-begins": lambda text: text.replace(END.replace("end", "begin"), END.replace("end", "begin") * 2),
+    "end-first": lambda text: END + text.replace(END, ""),
+}
+
+
+@pytest.mark.parametrize("path", [PAM, TMPFILES])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_no_line_of_others_is_lost_where_our_block_is_damaged(root, path, damage):
+    root.set_up()
+    own = DAMAGE[damage](root.read(path) + "# of others\n").encode()
+    root.write(path, own)
+    root.run(root.doctor("--setup").stdout)
+    assert (root.path / path).read_bytes() == own
+    assert f"left: /{path}: our block in it is damaged" in root.undo(status=1)
+    assert (root.path / path).read_bytes() == own
+    assert (root.path / STATE / "manifest").exists()
+    if path != TMPFILES:
+        assert (root.path / STATE / "before" / path).exists()
+    root.write(path, "# of others\n")
+    root.undo()
+    assert root.read(path) == "# of others\n" and not (root.path / STATE).exists()
+
+
+# ---- names and lists that undo cannot take back ---------------------------------------------------------------------
+
+
+def test_a_user_whose_name_undo_could_not_read_is_not_put_into_the_group(root):
+    root.write("etc/group", "root:x:0:\nsparkguard:x:77:\n")
+    before = root.state()
+    script = root.doctor("--setup").stdout
+    for name, status in (("CORP\\alice", 1), ("a b", 1), ("alice+x@corp.example", 0)):
+        done = subprocess.run(["sh"], input=script, env={**root.environment(), "SUDO_USER": name}, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        assert (f"left: the user {name} is not put into the group" in done.stderr) == (status == 1)
+        assert (f"member {name}\n" in root.read(f"{STATE}/manifest")) == (status == 0)
+    root.undo()
+    assert root.state() == before
+
+
+TOLD = "sparkguard: containers that were made with it as their runtime start no more; make them anew"
+
+
+@pytest.mark.parametrize("doctor, script, status", [(0, "true", 0), (1, "false", 0), (3, "touch done", 1), (139, "touch done", 1)])
+def test_the_package_stays_where_its_set_up_cannot_be_undone(tmp_path, doctor, script, status):
+    """A pipe into a shell would hide that the doctor has printed no script."""
+    (tmp_path / "manifest").touch()
+    (tmp_path / "sparkguard-doctor").write_text(f"#!/bin/sh\necho 'echo ran; {script}'\nexit {doctor}\n")
+    (tmp_path / "sparkguard-doctor").chmod(0o755)
+    text = (SCRIPTS / "debian/prerm").read_text().replace("/var/lib/sparkguard-setup", str(tmp_path))
+    shellcheck(text)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    run = lambda word: subprocess.run(["sh", "-s", word], input=text, env=env, cwd=tmp_path, capture_output=True, text=True)  # noqa: E731
+    assert (run("upgrade").returncode, run("upgrade").stdout) == (0, "")
+    done = run("remove")
+    assert (done.returncode, done.stdout) == (status, "" if status else f"{TOLD}\nran\n")
+    assert ("is not wholly undone" in done.stderr, "cannot be undone" in done.stderr) == (script == "false", status == 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest", "sparkguard-doctor"]
+
+
+def test_the_shared_directory_stays_while_containers_run(root):
+    root.set_up()
+    options = root.write("run/containerd/io.containerd.runtime.v2.task/moby/1/options.json", f'{{"binary_name":"/{WRAPPERS}/docker-runtime"}}')
+    root.write("run/sparkguard/shared/machine.ledger", "x")
+    root.undo(status=1)
+    assert root.read("run/sparkguard/shared/machine.ledger") == "x"
+    options.unlink()
+    root.undo()
+    assert not (root.path / "run/sparkguard").exists()
+
+
+# ---- the group and its directories ----------------------------------------------------------------------------------
+
+
+def test_no_service_names_a_group_that_could_not_be_made(root):
+    """systemd would start it no more: 216/GROUP."""
+    before = root.state()
+    done = root.run("groupadd() { return 10; }\n" + root.doctor("--setup").stdout)
+    assert done.returncode == 1 and "left: the group sparkguard could not be made" in done.stderr
+    assert "left: ollama.service: there is no group sparkguard" in done.stderr and "restart ollama" not in done.stdout
+    assert not (root.path / OLLAMA).exists()
+    taken = root.run(root.doctor("--setup=undo").stdout)
+    assert taken.returncode == 0 and root.state() == before
+    root.set_up()
+    assert "SupplementaryGroups=sparkguard" in root.read(OLLAMA)
+
+
+@pytest.mark.parametrize("line", ["SupplementaryGroups=adm sparkguard", "Group=sparkguard"])
+def test_the_group_stays_while_a_service_names_it(root, line):
+    root.set_up()
+    root.write("etc/systemd/system/mine.service.d/own.conf", f"[Service]\n{line}\n")
+    said = root.undo()
+    assert "kept the group sparkguard, which /etc/systemd/system/mine.service.d/own.conf names" in said
+    assert "sparkguard:" in root.read("etc/group") and not (root.path / STATE).exists()
+
+
+@pytest.mark.parametrize("mode, owner, after", [(0o700, 0, 0o42770), (0o755, 0, 0o40755), (0o700, 1000, 0o40700)])
+def test_a_directory_that_the_runtime_made_for_root_alone_is_given_to_the_group(root, mode, owner, after):
+    folder = root.path / "run/sparkguard/shared"
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    os.chown(folder, owner, owner)
+    root.set_up()
+    (gid,) = re.findall(r"^sparkguard:x?!?:(\d+):$", root.read("etc/group"), re.M)
+    status = folder.stat()
+    assert (oct(status.st_mode), status.st_uid, status.st_gid) == (oct(after), owner, int(gid) if after == 0o42770 else owner)
+    root.undo()
+    assert folder.exists() == (after != 0o42770)
+
+
+# ---- what is left by engines and the package ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["var/lib/containers/storage/db.sql", "home/me/.local/share/containers/storage/libpod/bolt_state.db"])
+def test_undo_names_podmans_containers_that_start_no_more(root, place):
+    root.set_up()
+    root.write(place, b'\0\xff{"id":"1","runtime":"crun"}\0')
+    assert "make anew" not in root.undo()
+    root.set_up()
+    root.write(place, b'\0\xff{"id":"1","runtime":"sparkguard"}\0')
+    shellcheck(root.doctor("--setup=undo").stdout)
+    storage = root.path / place.partition("storage/")[0] / "storage"
+    assert f"make anew, for they no longer start: containers of Podman in {storage} (podman ps --all)\n" in root.undo()
+
+
+def test_a_purge_of_the_package_takes_the_runtimes_log(tmp_path):
+    text = (SCRIPTS / "debian/postrm").read_text()
+    shellcheck(text)
+    for name in ("sparkguard-runtime.log", "sparkguard-runtime.log.1", "sparkguard-runtime.log.mine"):
+        (tmp_path / name).touch()
+    for word, left in (("remove", 3), ("upgrade", 3), ("purge", 1)):
+        subprocess.run(["sh", "-s", word], input=text.replace("/var/log", str(tmp_path)), check=True, text=True)
+        assert len(list(tmp_path.iterdir())) == left
+
+
+def test_runtimes_that_stay_without_the_guard_are_named(root):
+    odd = "a'$(touch x)\n"
+    root.write(DAEMON, json.dumps({"runtimes": {"nvidia": {"path": "runc"}, odd: {"path": "runc"}}}))
+    told = "Docker: containers with --runtime=nvidia are not guarded; leave the option out\n"
+    shellcheck(root.doctor("--setup").stdout)
+    for said in (root.set_up(), root.set_up()):
+        assert told in said and "--runtime=a'$(touch x)" in said and "--runtime=sparkguard" not in said

@@ -1,0 +1,163 @@
+"""`make demo`: its simulated form, the commands it ends with, and the one line of its build. Its cgroup: tests/lab."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+NOBODY = 65534
+PROGRAMS = ("libsparkguard.so", "sparkguard", "sparkguard-report", "sim", "demo/canary", "demo/memory_stress")
+
+
+def make_build(build):
+    """A build folder of its own, which everybody can reach."""
+    if not (build / "demo/canary").exists() or not (build / "sim/libcuda.so.1").exists():
+        pytest.skip("not built: make demo-programs")  # the sanitizers' build has none
+    folder = Path(tempfile.mkdtemp(prefix="sparkguard-demo-"))
+    (folder / "demo").mkdir()
+    for name in PROGRAMS:
+        (folder / name).symlink_to(build / name)
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def demo_build(build):
+    folder = make_build(build)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def shown(build):
+    """A demo that has ended: its build folder and what it said."""
+    folder = make_build(build)
+    status, said = demo(folder, "--simulated")
+    assert status == 0, said
+    yield folder, said
+    shutil.rmtree(folder)
+
+
+def demo(demo_build, *arguments, before=(), env=None):
+    env = {"PATH": os.environ["PATH"], "HOME": str(demo_build / "demo"), "BUILD": str(demo_build)} | (env or {})
+    command = [*before, ROOT / "scripts/demo", *arguments]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+    return done.returncode, done.stdout
+
+
+def pasted(said):
+    """The commands below the last heading."""
+    return re.findall(r"^    (\S.*)$", said.rpartition("\n== ")[2], re.MULTILINE)
+
+
+def test_one_job_is_told_and_both_end_well(shown):
+    folder, said = shown
+    without, _, guarded = said.partition("== With the guard")
+    assert "canary    does not answer any more" in without
+    assert re.search(r"training  sparkguard: refused cudaMalloc of 30\.0 GiB: .* kept in reserve", guarded)
+    assert "canary    does not answer" not in guarded
+    assert re.search(r"^training +ended well, refused batch 128 +ended well, refused batch 64$", said, re.MULTILINE)
+    assert "on the simulated CUDA driver of tests/sim" in said or "on this machine's GPU" in said
+    for name in ("report.txt", "training.svg"):
+        assert (folder / "demo" / name).stat().st_size > 1000
+
+
+def test_commands_it_ends_with_work_in_a_fresh_shell(shown):
+    folder, said = shown
+    commands = pasted(said)
+    assert len(commands) >= 3, said
+    for command in commands:
+        env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+        done = subprocess.run(["bash", "-c", command], cwd="/", env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (command, done.stderr)
+    assert (folder / "demo/training.html").stat().st_size > 1000
+
+
+def test_report_that_is_left_tells_of_the_refusal(shown):
+    folder, said = shown
+    report = (folder / "demo/report.txt").read_text()
+    assert "job serving" in report and "job training" in report and "job cuda" in report
+    assert re.search(r"cudaMalloc +device +30\.0 GiB reserve", report)
+
+
+def test_ordinary_user_gets_the_simulated_machine(demo_build):
+    """Whatever the variables of that user say."""
+    if os.geteuid() != 0:
+        before = []
+    else:
+        for folder in (demo_build, demo_build / "demo"):
+            os.chown(folder, NOBODY, NOBODY)
+        before = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        if subprocess.run([*before, ROOT / "scripts/demo", "--help"], capture_output=True).returncode != 0:
+            pytest.skip(f"an ordinary user cannot read {ROOT}")
+    mine = {"SPARKGUARD_DISABLE": "1", "SPARKGUARD_LIMIT": "1M", "SGSIM_KIND": "discrete", "CUDA_VISIBLE_DEVICES": ""}
+    status, said = demo(demo_build, before=before, env=mine)
+    assert status == 0, said
+    assert "On a simulated Spark of 120 GiB" in said and "a cgroup and swap of one's own need root" in said
+
+
+def test_claim_that_is_not_seen_is_told(demo_build):
+    """Behind a library that guards nothing."""
+    (demo_build / "libsparkguard.so").unlink()
+    (demo_build / "libsparkguard.so").symlink_to((demo_build / "sim/libnvidia-ml.so.1").resolve())
+    status, said = demo(demo_build, "--simulated")
+    assert status == 1
+    assert said.splitlines()[-1] == "demo: not seen: with the guard the canary feels nothing"
+
+
+def test_files_of_another_user_are_named(demo_build):
+    (demo_build / "demo/records").symlink_to("/")  # as little ours to remove
+    status, said = demo(demo_build, "--simulated")
+    assert status == 1
+    assert "demo: " in said and str(demo_build / "demo/records") in said and "Traceback" not in said
+
+
+# ---- the one line of the build ----
+
+
+def fake_make(tmp_path, files, status):
+    """Says what make says of so many files, then ends."""
+    script = tmp_path / "make"
+    script.write_text(
+        "#!/bin/bash\n"
+        f"for i in $(seq {files}); do\n"
+        "    if [[ \" $* \" == *' -n '* ]]; then echo \"printf '  %-7s %s\\n' CC $i.o\"; else echo \"  CC      $i.o\"; fi\n"
+        "done\n"
+        f"[[ \" $* \" == *' -n '* ]] || {{ echo \"arguments: $*\"; exit {status}; }}\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return script
+
+
+def quiet_build(make, **env):
+    env = {"PATH": os.environ["PATH"], "MAKE": str(make)} | env
+    return subprocess.run([ROOT / "scripts/build-quietly", "all"], env=env, capture_output=True, text=True)
+
+
+def test_build_says_one_line(tmp_path):
+    done = quiet_build(fake_make(tmp_path, 164, 0))
+    assert done.returncode == 0
+    assert re.fullmatch(r"built 164 files in \d+ s\n", done.stdout)
+
+
+def test_build_that_fails_shows_its_end_and_status(tmp_path):
+    done = quiet_build(fake_make(tmp_path, 164, 2))
+    assert done.returncode == 2
+    assert "  CC      164.o\n" in done.stdout and "built" not in done.stdout and len(done.stdout.splitlines()) <= 12
+
+
+def test_build_shows_all_with_v_1(tmp_path):
+    done = quiet_build(fake_make(tmp_path, 164, 0), V="1")
+    assert len(done.stdout.splitlines()) == 165
+
+
+@pytest.mark.parametrize("flags, chosen", [("", True), (" -j7 --jobserver-auth=3,4", False), (" -- V=0", True)])
+def test_build_uses_all_processors_unless_told_otherwise(tmp_path, flags, chosen):
+    done = quiet_build(fake_make(tmp_path, 1, 0), V="1", MAKEFLAGS=flags)
+    assert (f"-j{os.cpu_count()}" in done.stdout or f"-j{len(os.sched_getaffinity(0))}" in done.stdout) == chosen

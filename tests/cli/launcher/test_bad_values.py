@@ -1,0 +1,135 @@
+"""A wrong value of any option, in the environment or on a command line: one kind of sentence, which says what was given,
+what is wrong, a good example and what happens now. All of them are in golden/bad_values.txt."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from records import compare
+
+ROOT = Path(__file__).resolve().parents[3]
+BAD = {"SIZE": "64Q", "SECONDS": "soon", "CHOICE": "maybe", "TEXT": "a/b", "PATH": "here", "NUMBER": "5000"}
+OPTION = re.compile(r'SG_OPTION\((\w+), \w+, "([\w-]+)", (\w+), "([^"]*)", "([^"]*)"')
+OPTIONS = OPTION.findall(re.sub(r"\n +", " ", (ROOT / "include/options.def").read_text()))
+SWEEP = {"--large": "x", "--timeout": "soon", "--param": "batch", "--estimate": "x", "--export": "a.txt"}
+
+
+def sweep_options(tools):
+    text = subprocess.run([str(tools / "sparkguard-sweep"), "--help"], capture_output=True, text=True, check=True).stdout
+    return {name for name in re.findall(r"--[\w-]+(?==SIZE)", text)}
+
+
+def environment(**extra):
+    return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "SPARKGUARD_DIR": "/nonexistent/live", **extra}
+
+
+def run(tools, tool, *arguments, **extra):
+    return subprocess.run([str(tools / tool), *arguments], env=environment(**extra), capture_output=True, text=True, timeout=60)
+
+
+def of_library(tools, variable, value):
+    done = subprocess.run(
+        ["/bin/true"], env=environment(**{"LD_PRELOAD": str(tools / "libsparkguard.so"), variable: value}), capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    return [line for line in done.stderr.splitlines() if variable in line]
+
+
+def test_the_sentence_about_each_wrong_value_is_golden(tools):
+    assert len(OPTIONS) >= 17
+    lines = []
+    for identity, name, kind, _, example in OPTIONS:
+        variable, value = f"SPARKGUARD_{identity}", BAD[kind]
+        (said,) = of_library(tools, variable, value)
+        lines.append(said)
+        for arguments, extra in (([f"--{name}={value}", "true"], {}), (["true"], {variable: value})):
+            done = run(tools, "sparkguard", *arguments, **extra)
+            assert done.returncode == 2
+            (line,) = done.stderr.splitlines()
+            assert value in line and example in line
+            lines.append(line)
+    for name in ["--jail"]:
+        done = run(tools, "sparkguard", f"{name}=64Q", "true")
+        assert done.returncode == 2
+        lines += done.stderr.splitlines()
+    for name in sorted(sweep_options(tools)) + ["--timeout", "--param", "--estimate", "--export"]:
+        done = run(tools, "sparkguard-sweep", f"{name}={SWEEP.get(name, '64Q')}", "--", "true")
+        assert done.returncode == 2, name
+        lines += done.stderr.splitlines()
+    compare("bad_values.txt", "".join(line + "\n" for line in lines))
+
+
+OTHERS = {
+    "sparkguard-report": ["--watch=soon", "--watch=0.01", "--since=lately", "--plot=run.png", "--plot=", "--html=page", "--output=", "4x", "0"],
+    "sparkguard-doctor": ["--need=64Q", "--need=", "--need=150%", "--need=80G --wait=soon", "--need=80G --wait=-1"],
+    "sparkguard-sweep": ["--context=x", "--context=0", "--batch=1e9", "--kv-dtype=fp5", "--dtype=fp8", "--load=fast", "--param=n"],
+}
+SENTENCE = re.compile(r"[\w-]+: (?:--?[\w-]+|PID|SPARKGUARD_\w+)=[^:]*: [^;]+; (?:a good one: |one of )[^;]+; (?:the program is not started|nothing is \w+)")
+
+
+def test_the_other_tools_tell_a_wrong_value_by_the_same_sentence(tools):
+    lines = []
+    for tool, values in OTHERS.items():
+        for words in values:
+            done = run(tools, tool, *words.split(" "))
+            assert (done.returncode, done.stdout) == (2, "")
+            lines += done.stderr.splitlines()
+    compare("bad_values_of_tools.txt", "".join(line + "\n" for line in lines))
+    ours = (ROOT / "tests/cli/golden/bad_values.txt").read_text().splitlines()
+    assert len(lines) == sum(map(len, OTHERS.values()))
+    assert [line for line in [*lines, *(line for line in ours if "cannot be read" not in line)] if not SENTENCE.fullmatch(line)] == []
+
+
+COMPUTING = ["sparkguard-report", "sparkguard-doctor --need=1M --wait=0", "sparkguard-sweep --fits=/", "sparkguard-sweep --estimate=1B,infer"]
+
+
+@pytest.mark.parametrize("command", COMPUTING)
+def test_a_tool_that_computes_with_a_wrong_variable_says_what_it_uses_instead(tools, command):
+    tool, *arguments = command.split()
+    wrong = {"SPARKGUARD_RESERVE": "150%", "SPARKGUARD_LIMIT": "64Q", "SPARKGUARD_FLOOR": "low"}
+    assert run(tools, tool, *arguments, **wrong).stderr.splitlines()[:3] == [
+        f"{tool}: SPARKGUARD_RESERVE=150%: more than 100%; a good one: 12G; using 8%",
+        f"{tool}: SPARKGUARD_LIMIT=64Q: not a size; a good one: 64G; using no limit",
+        f"{tool}: SPARKGUARD_FLOOR=low: not a size; a good one: 2G; using the default",
+    ]
+    assert "SPARKGUARD_" not in run(tools, tool, *arguments, SPARKGUARD_RESERVE="", SPARKGUARD_LIMIT="64G").stderr
+
+
+@pytest.mark.parametrize("tool, option", [("sparkguard-report", "--watch"), ("sparkguard-doctor", "--need"), ("sparkguard-sweep", "--load")])
+def test_a_wrong_value_steers_no_terminal(tools, tool, option):
+    done = run(tools, tool, f"{option}=\x1b[31m")
+    assert done.returncode == 2 and "\x1b" not in done.stderr and "[31m" in done.stderr
+
+
+SYNTAX = [("12G", True), ("512m", True), ("64KiB", True), ("12GB", True), ("1.5G", True), ("10%", True), ("4096", True), ("4096B", True)]
+SYNTAX += [("64Q", False), ("150%", False), ("-1G", False), ("1.5", False), ("12 G", False), ("G", False), ("1e9", False)]
+
+
+@pytest.mark.parametrize("size, is_good", SYNTAX)
+def test_every_size_option_understands_the_same_syntax(tools, size, is_good):
+    """`--version` comes last, so that the sweep runs nothing; it is not reached where a value is refused."""
+    sizes = [name for _, name, kind, _, _ in OPTIONS if kind == "SIZE"]
+    for name in sizes:
+        done = run(tools, "sparkguard", f"--{name}={size}", "true", SPARKGUARD_DISABLE="1")
+        assert ("a good one" in done.stderr) != is_good, (name, done.stderr)
+    if not is_good:
+        assert "a good one: 100G; the program is not started" in run(tools, "sparkguard", f"--jail={size}", "true").stderr
+    for name in sweep_options(tools):
+        done = run(tools, "sparkguard-sweep", f"{name}={size}", "--version")
+        assert (done.returncode == 0) == is_good, (name, done.stderr)
+        assert ("a good one" in done.stderr) != is_good
+
+
+def test_a_size_without_its_unit_is_asked_about_by_all(tools):
+    asked = "=64 is 64 bytes; did you mean 64{}?"
+    for identity, name, kind, _, example in OPTIONS:
+        if kind != "SIZE":
+            continue
+        question = asked.format(example[-1])
+        (said,) = [line for line in of_library(tools, f"SPARKGUARD_{identity}", "64") if "did you mean" in line]
+        assert said.endswith(question)
+        assert question in run(tools, "sparkguard", f"--{name}=64", "true", SPARKGUARD_DISABLE="1").stderr
+    for name in sweep_options(tools):
+        assert asked.format("G") in run(tools, "sparkguard-sweep", f"{name}=64", "--version").stderr, name
