@@ -78,6 +78,17 @@ static bool is_range(const char *value)
     return value[strspn(value, "0123456789.-")] == '\0' && strstr(value, "..") != NULL && strcmp(value, "..") != 0;
 }
 
+/* Returns whether the only value of a parameter is meant as a range: "8-64" or "8:64", the smaller number first. */
+static bool is_mistaken_range(const char *value)
+{
+    long long first, last;
+    const char *rest = take_whole(value, &first);
+    if (rest == NULL || (rest[0] != '-' && rest[0] != ':') || rest[1] == '-')
+        return false;
+    rest = take_whole(rest + 1, &last);
+    return rest != NULL && rest[0] == '\0' && first < last;
+}
+
 /* Adds the values of "1..8" or, with a step, "1..64..8". Their texts belong to the sweep. */
 static const char *add_range(struct sweep *sweep, struct sweep_parameter *parameter, const char *range)
 {
@@ -125,6 +136,8 @@ const char *sweep_take_parameter(struct sweep *sweep, char *text)
         if (wrong != NULL)
             return wrong;
     }
+    if (parameter->count == 1 && is_mistaken_range(parameter->value[0]))
+        return "a range is written with dots: 8..64";
     if (parameter->is_number)
         sort_values(parameter);
     if (has_twice(parameter))

@@ -682,6 +682,13 @@ def test_bad_usage_is_one_line(sweep, arguments):
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1, done.stderr
 
 
+@pytest.mark.parametrize("values, is_meant", [("8-64", True), ("8:64", True), ("64-8", False), ("2024-11-20", False), ("8-64,9", False)])
+def test_what_is_meant_as_a_range_is_told(sweep, values, is_meant):
+    done = sweep.run("-p", f"batch={values}", "--dry-run", "--", "true", "{batch}")
+    told = f"sparkguard-sweep: --param=batch={values}: a range is written with dots: 8..64; a good one: batch=1,2,4,8; nothing is run\n"
+    assert (done.returncode, done.stderr) == ((2, told) if is_meant else (0, ""))
+
+
 def test_help_version_and_man_page(sweep):
     done = sweep.run("--help")
     assert done.returncode == 0 and done.stderr == "" and max(map(len, done.stdout.splitlines())) <= 80
