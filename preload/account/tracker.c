@@ -36,7 +36,7 @@ struct sg_tracker_changes sg_tracker_changes;
 #define SLICE_BYTES (UINT64_C(64) << 20) /* most address space scanned under one hold of the lock */
 #define FORK_NS UINT64_C(1000000)        /* longest wait before and for a fork */
 
-static uint64_t sparse_headroom;          /* (atomic) MAP_NORESERVE address space that may have pages */
+static uint64_t sparse_extent;            /* (atomic) MAP_NORESERVE address space that may have pages */
 static uint64_t unpromised_bytes;         /* (atomic) never falls */
 static uint32_t has_unforked;             /* (atomic) set by sg_tracker_note_unforked */
 static uint64_t fork_until_ns SG_AT_FORK; /* (atomic) until then changes wait for a fork; 0: no fork */
@@ -55,8 +55,8 @@ struct scan {
     uint64_t tracked_heap;     /* size of the heap blocks checked */
     uint64_t resident_private; /* resident bytes of the anonymous memory checked */
     uint64_t sparse_resident;
-    uint64_t sparse_own;      /* the part of sparse_resident that is not inherited */
-    uint64_t sparse_headroom; /* address space of MAP_NORESERVE mappings that may have pages */
+    uint64_t sparse_own;    /* the part of sparse_resident that is not inherited */
+    uint64_t sparse_extent; /* address space of MAP_NORESERVE mappings that may have pages */
     bool has_sparse;
 };
 
@@ -216,8 +216,8 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
     scan->has_sparse = true;
     if ((range->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) == 0)
         return;
-    scan->sparse_headroom += end - begin;
-    if (scan->sparse_headroom > SPARSE_MAX && !sg_residency_is_cheap())
+    scan->sparse_extent += end - begin;
+    if (scan->sparse_extent > SPARSE_MAX && !sg_residency_is_cheap())
         return;
     uint64_t resident = resident_of(&scan->sandbox, range, begin, end);
     scan->sparse_resident += resident;
@@ -258,19 +258,19 @@ static void scan_maps(struct scan *scan)
             break;
         at = end;
     }
-    sg_store_relaxed(&sparse_headroom, scan->sparse_headroom);
-    if (scan->sparse_headroom > SPARSE_MAX && !sg_residency_is_cheap())
+    sg_store_relaxed(&sparse_extent, scan->sparse_extent);
+    if (scan->sparse_extent > SPARSE_MAX && !sg_residency_is_cheap())
         scan->sparse_resident = SG_UNKNOWN;
 }
 
 uint64_t sg_tracker_sparse_headroom_bytes(void)
 {
-    return sg_load_relaxed(&sparse_headroom);
+    return sg_load_relaxed(&sparse_extent);
 }
 
 void sg_tracker_add_sparse_headroom(uint64_t bytes)
 {
-    sg_fetch_add(&sparse_headroom, bytes);
+    sg_fetch_add(&sparse_extent, bytes);
 }
 
 void sg_tracker_add_unpromised(uint64_t bytes)

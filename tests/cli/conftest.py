@@ -20,9 +20,10 @@ def tools():
 
 @pytest.fixture
 def guarded_tools(tools):
-    """The build folder, of tools that run under the library: a heap of AddressSanitizer cannot be the guard's too."""
+    """The build folder of tools that can run under the library. Skips where they are built with AddressSanitizer, whose allocator
+    and the guard's cannot both replace malloc."""
     if b"__asan_init" in (tools / "sparkguard-doctor").read_bytes():
-        pytest.skip("the tools run under the library, and the heap of AddressSanitizer is not the guard's")
+        pytest.skip("the tools are built with AddressSanitizer, whose allocator and the guard's cannot both replace malloc")
     if not (tools / "libsparkguard.so").exists():
         pytest.skip("no library in this build folder")
     return tools

@@ -90,6 +90,9 @@ class Engine:
 
     def __exit__(self, *_):
         self.close()
+        self.unmount()
+
+    def unmount(self):
         for line in sorted(Path("/proc/self/mountinfo").read_text().splitlines(), key=lambda line: -len(line.split()[4])):
             if line.split()[4].startswith(f"{self.folder}/"):
                 subprocess.run(["umount", "-l", line.split()[4]], check=False)
@@ -146,41 +149,63 @@ class RootlessPodman(Podman):
     programs = (*Podman.programs, "newuidmap", "useradd", "userdel", "setpriv")
 
     def __init__(self, next_name, build, folder):
+        self.user, self.uid, self.storage = f"sg-rootless-{os.getpid()}", None, ["--storage-driver=overlay"]
         self.place = Path(tempfile.mkdtemp(prefix="sg-"))
-        self.place.chmod(0o755)
-        for name in ("sparkguard-runtime", "sparkguard-report", "libsparkguard.so"):
-            if os.geteuid() == 0:
+        self.folder = self.place / "engine"
+        try:
+            self.place.chmod(0o755)
+            super().__init__(next_name, self.place, self.folder)
+            for name in ("sparkguard-runtime", "sparkguard-report", "libsparkguard.so"):
                 shutil.copy(build / name, self.place / name)
-        super().__init__(next_name, self.place, self.place / "engine")
-        self.user = f"sg-rootless-{os.getpid()}"
+            self.make_user()
+            if self.call(*self.base(), "info")[0] != 0:  # the kernel has no overlay for users (before Linux 5.13): each container is a copy
+                self.storage = []
+        except BaseException:
+            self.remove_all()
+            raise
+
+    def make_user(self):
         subprocess.run(["useradd", "--no-create-home", f"--home-dir={self.folder}", self.user], check=True)
         entry = pwd.getpwnam(self.user)
+        self.uid = entry.pw_uid
         self.ids = [f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
         self.shared = Path(f"/dev/shm/sparkguard-{entry.pw_uid}")
         (self.folder / "xdg").mkdir(mode=0o700)
         for path in (self.folder, *self.folder.rglob("*")):
             os.chown(path, entry.pw_uid, entry.pw_gid)
-        self.uid, self.storage = entry.pw_uid, ["--storage-driver=overlay"]
-        if self.call(*self.base(), "info")[0] != 0:  # before Linux 5.13, where each container is a copy of its image
-            self.storage = []
 
     def base(self):
         return ["setpriv", *self.ids, "env", "-C", self.folder, *super().base(), *self.storage]
 
     def environment(self):
-        return {**super().environment(), "HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder / "xdg")}
+        """Nothing of root's folders, whatever runs the tests."""
+        own = {name: str(self.folder / "xdg") for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
+        return {**super().environment(), **own, "HOME": str(self.folder), "TMPDIR": "/tmp", "DBUS_SESSION_BUS_ADDRESS": ""}
 
     def load(self, name, tar):
         with open(tar, "rb") as stdin:
             self.call(*self.base(), "import", "-q", "-", name, check=True, stdin=stdin)
 
     def close(self):
-        super().close()
-        self.call(*self.base(), "system", "migrate")  # ends the process that holds the user namespace
-        subprocess.run(["userdel", self.user], check=False, capture_output=True)
-        Path(f"/dev/shm/libpod_rootless_lock_{self.uid}").unlink(missing_ok=True)
-        for path in (self.shared, self.place):
-            shutil.rmtree(path, ignore_errors=True)
+        try:
+            super().close()
+        finally:
+            self.remove_all()
+
+    def processes(self):
+        """Of the user, the one included that holds the user namespace."""
+        return subprocess.run(["pgrep", "-U", str(self.uid)], capture_output=True, text=True).stdout.split()
+
+    def remove_all(self):
+        if self.uid is not None:
+            for pid in self.processes():
+                subprocess.run(["kill", "-KILL", pid], check=False, capture_output=True)
+            wait_for("end of the user's processes", lambda: not self.processes())
+            Path(f"/dev/shm/libpod_rootless_lock_{self.uid}").unlink(missing_ok=True)
+            shutil.rmtree(self.shared, ignore_errors=True)
+            subprocess.run(["userdel", self.user], check=True, capture_output=True)
+        self.unmount()
+        shutil.rmtree(self.place)
 
 
 class Docker(Engine):

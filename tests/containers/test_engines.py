@@ -180,7 +180,8 @@ OPTIONS = {
     "user namespace": {"podman": ["--uidmap=0:100000:65536", "--gidmap=0:100000:65536"], "rootless": []},
     "keep-id": {"rootless": ["--userns=keep-id"]},
 }
-# Root's directory belongs to nobody in a user namespace, and that of Podman's user is closed to the other users of a container.
+# Their containers share no directory with the host, so its report does not list them. Root's directory belongs to nobody in a user
+# namespace, and that of Podman's user is closed to the other users of a container.
 ALONE = {("podman", "user namespace"), ("rootless", "user")}
 
 

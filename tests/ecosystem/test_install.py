@@ -10,6 +10,8 @@ import pytest
 from installed import INSTALLED, TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
 def files_below(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
 

@@ -78,15 +78,23 @@ static bool is_range(const char *value)
     return value[strspn(value, "0123456789.-")] == '\0' && strstr(value, "..") != NULL && strcmp(value, "..") != 0;
 }
 
-/* Returns whether the only value of a parameter is meant as a range: "8-64" or "8:64", the smaller number first. */
-static bool is_mistaken_range(const char *value)
+/* Says how a range is written if the value looks like one: "8-64", "8:64", or with a step "8-64-8". It may be meant as
+ * it stands, as in "cpus=0-3": so it stays a value. */
+static void hint_at_range(const char *name, const char *value)
 {
-    long long first, last;
-    const char *rest = take_whole(value, &first);
-    if (rest == NULL || (rest[0] != '-' && rest[0] != ':') || rest[1] == '-')
-        return false;
-    rest = take_whole(rest + 1, &last);
-    return rest != NULL && rest[0] == '\0' && first < last;
+    long long first, last, step = 1;
+    const char separator = value[strspn(value, "0123456789")];
+    const char *rest = separator == '-' || separator == ':' ? take_whole(value, &first) : NULL;
+    if (rest == NULL || rest == value || rest[1] == '-' || (rest = take_whole(rest + 1, &last)) == NULL ||
+        first >= last)
+        return;
+    bool has_step = rest[0] == separator && rest[1] != '-' && (rest = take_whole(rest + 1, &step)) != NULL;
+    if (rest == NULL || rest[0] != '\0')
+        return;
+    char *range =
+        has_step ? text_format("%lld..%lld..%lld", first, last, step) : text_format("%lld..%lld", first, last);
+    fprintf(stderr, "sparkguard-sweep: %s=%s is one value; a range is written %s\n", name, value, range);
+    free(range);
 }
 
 /* Adds the values of "1..8" or, with a step, "1..64..8". Their texts belong to the sweep. */
@@ -136,8 +144,8 @@ const char *sweep_take_parameter(struct sweep *sweep, char *text)
         if (wrong != NULL)
             return wrong;
     }
-    if (parameter->count == 1 && is_mistaken_range(parameter->value[0]))
-        return "a range is written with dots: 8..64";
+    if (parameter->count == 1)
+        hint_at_range(parameter->name, parameter->value[0]);
     if (parameter->is_number)
         sort_values(parameter);
     if (has_twice(parameter))
