@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from lib.output import values
-from lib.target import SLOWER
+from lib.target import IS_LONG, SLOWER
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
@@ -28,6 +28,7 @@ TIMEOUT_SECONDS = 120  # one test; longer by @pytest.mark.timeout_seconds(N)
 def pytest_configure(config):
     sys.executable = os.environ.get("GUARDED_PYTHON", sys.executable)  # one of the library's architecture
     config.addinivalue_line("markers", "timeout_seconds(n): ends the test after n seconds")
+    config.addinivalue_line("markers", "long: runs in the long form only (make qualify)")
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:  # nohup and background jobs hand that on to every program
             signal.signal(number, signal.SIG_DFL)
@@ -36,7 +37,19 @@ def pytest_configure(config):
     config.add_cleanup(state.cleanup)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    leave_out_long_tests(config, items)
+    skip_what_is_otherwise(items)
+
+
+def leave_out_long_tests(config, items):
+    left_out = [] if IS_LONG else [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def skip_what_is_otherwise(items):
     """Skips what is otherwise under an emulator (tests/emulate) or an older C library (tests/bullseye): each line of the list says why."""
     listed = os.environ.get("SKIPPED", "tests/emulated.skip" if "GUARDED_PYTHON" in os.environ else None)
     if listed is None:

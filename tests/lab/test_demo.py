@@ -57,6 +57,7 @@ def assert_nothing_stays(demo):
     assert list(Path("/sys/fs/cgroup").glob("**/sparkguard-lab-*")) == []
 
 
+@pytest.mark.long  # half a minute; make demo shows it
 @pytest.mark.timeout_seconds(200)
 def test_jobs_and_canary_survive_with_the_guard_only(demo_build):
     with start(demo_build) as demo:

@@ -210,6 +210,7 @@ def room_to(jail, left_bytes):
     return (jail.headroom_bytes() - left_bytes) // MIB - HELD_MIB
 
 
+@pytest.mark.long  # twenty seconds; tests/preload/machine/test_watched.py shows the five seconds without a jail
 def test_watchdog_kills_who_stays_below_the_floor(jail, guard, start_growth, start_canary, figures):
     """It does not grow any more, and does not heed SIGTERM: it is given some seconds, but not for ever."""
     bystander = start_canary(jail, guard.environment(), mib=16)

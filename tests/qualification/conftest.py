@@ -1,22 +1,11 @@
 """What the qualification tests share: two forms of each. The short one is part of `make test`, the long one is `make qualify`.
 
     def test_fork_stress(guard, amount): rounds = amount(short=10, long=1000)
-    @pytest.mark.long                   is no part of the short form
+    @pytest.mark.long                   is no part of the short form (tests/conftest.py)
 """
 
 import pytest
 from lib.target import IS_LONG
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "long: runs in the long form only (make qualify)")
-
-
-def pytest_collection_modifyitems(config, items):
-    left_out = [] if IS_LONG else [item for item in items if item.get_closest_marker("long")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture
