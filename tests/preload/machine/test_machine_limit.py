@@ -142,6 +142,7 @@ ready()
 
 
 def test_children_cannot_have_more_than_the_limit_together(place):
+    """Four times 20 MiB fit also where all eight have begun, each with up to 1 MiB of credit; five times never."""
     text = """
 for _ in range(8):
     if os.fork() == 0:
@@ -152,7 +153,7 @@ for _ in range(8):
 wait_for(8)
 ready()
 """
-    tenant = place.player(CHILDREN + text, {"SPARKGUARD_LIMIT": "90M"})
+    tenant = place.player(CHILDREN + text, {"SPARKGUARD_LIMIT": "96M"})
     assert sorted(tenant.ready()) == ["ENOMEM"] * 4 + ["ok"] * 4
 
 
