@@ -78,45 +78,54 @@ static bool is_range(const char *value)
     return value[strspn(value, "0123456789.-")] == '\0' && strstr(value, "..") != NULL && strcmp(value, "..") != 0;
 }
 
+struct range {
+    long long first, last, step;
+};
+
+/* Parses whole numbers with a separator between them: the first, the last that is not smaller, and a step if there is
+ * one. */
+static bool read_range(const char *text, const char *separator, struct range *range)
+{
+    const size_t length = strlen(separator);
+    range->step = 1;
+    text = take_whole(text, &range->first);
+    if (text == NULL || strncmp(text, separator, length) != 0 ||
+        (text = take_whole(text + length, &range->last)) == NULL)
+        return false;
+    if (text[0] != '\0' &&
+        (strncmp(text, separator, length) != 0 || (text = take_whole(text + length, &range->step)) == NULL))
+        return false;
+    return text[0] == '\0' && range->first <= range->last && range->step > 0;
+}
+
 /* Says how a range is written if the value looks like one: "8-64", "8:64", or with a step "8-64-8". It may be meant as
  * it stands, as in "cpus=0-3": so it stays a value. */
 static void hint_at_range(const char *name, const char *value)
 {
-    long long first, last, step = 1;
-    const char separator = value[strspn(value, "0123456789")];
-    const char *rest = separator == '-' || separator == ':' ? take_whole(value, &first) : NULL;
-    if (rest == NULL || rest == value || rest[1] == '-' || (rest = take_whole(rest + 1, &last)) == NULL ||
-        first >= last)
+    struct range range;
+    if ((!read_range(value, "-", &range) && !read_range(value, ":", &range)) || range.first == range.last)
         return;
-    bool has_step = rest[0] == separator && rest[1] != '-' && (rest = take_whole(rest + 1, &step)) != NULL;
-    if (rest == NULL || rest[0] != '\0')
-        return;
-    char *range =
-        has_step ? text_format("%lld..%lld..%lld", first, last, step) : text_format("%lld..%lld", first, last);
-    fprintf(stderr, "sparkguard-sweep: %s=%s is one value; a range is written %s\n", name, value, range);
-    free(range);
+    fprintf(stderr, "sparkguard-sweep: %s=%s is one value; a range is written %lld..%lld", name, value, range.first,
+            range.last);
+    if (range.step != 1)
+        fprintf(stderr, "..%lld", range.step);
+    fputc('\n', stderr);
 }
 
 /* Adds the values of "1..8" or, with a step, "1..64..8". Their texts belong to the sweep. */
-static const char *add_range(struct sweep *sweep, struct sweep_parameter *parameter, const char *range)
+static const char *add_range(struct sweep *sweep, struct sweep_parameter *parameter, const char *text)
 {
-    static const char wrong[] = "a range is two whole numbers, the smaller first, and a step: 1..64 or 8..64..8";
-    long long first, last, step = 1;
-    const char *rest = take_whole(range, &first);
-    if (rest == NULL || strncmp(rest, "..", 2) != 0 || (rest = take_whole(rest + 2, &last)) == NULL)
-        return wrong;
-    if (rest[0] != '\0' && (strncmp(rest, "..", 2) != 0 || (rest = take_whole(rest + 2, &step)) == NULL))
-        return wrong;
-    if (rest[0] != '\0' || first > last || step <= 0)
-        return wrong;
-    if ((last - first) / step >= (long long)(SWEEP_VALUES - parameter->count))
+    struct range range;
+    if (!read_range(text, "..", &range))
+        return "a range is two whole numbers, the smaller first, and a step: 1..64 or 8..64..8";
+    if ((range.last - range.first) / range.step >= (long long)(SWEEP_VALUES - parameter->count))
         return "there may be 64 values; a larger step makes fewer: 8..512..8";
     enum { DIGITS = 20 };
-    size_t count = (size_t)((last - first) / step) + 1;
+    size_t count = (size_t)((range.last - range.first) / range.step) + 1;
     char *texts = tool_allocate(count, DIGITS);
     sweep->text[sweep->text_count++] = texts;
     for (size_t i = 0; i < count; i++) {
-        snprintf(texts + i * DIGITS, DIGITS, "%lld", first + (long long)i * step);
+        snprintf(texts + i * DIGITS, DIGITS, "%lld", range.first + (long long)i * range.step);
         (void)add_value(parameter, texts + i * DIGITS);
     }
     return NULL;
