@@ -25,6 +25,9 @@ def allocating():
     return ALLOCATES.findall((ROOT / "tests/sim/driver/functions.def").read_text())
 
 
+# The driver's calls whose refusal test_refusal.py shows: the word in the report (no version suffix), the domain.
+REFUSED_CALLS = {symbol: (base, domain) for symbol, base, domain in allocating()} | {"cuMemCreate_host": ("cuMemCreate", "pinned")}
+
 # A script's first lines: the driver by ctypes (so through dlsym on a handle of its own), as exact names.
 PRELUDE = """
 import ctypes, sys

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import MIB, OUT_OF_MEMORY, allocating
+from conftest import MIB, OUT_OF_MEMORY, REFUSED_CALLS
 
 LARGE, SMALL = 128 * MIB, 8 * MIB
 POOL_SEGMENT = 32 * MIB  # what the simulated pool reserves for a small block
@@ -23,8 +23,6 @@ RUNTIME = {
     "cudaMallocFromPoolAsync": ("cuMemAllocFromPoolAsync", "device"),
     "cudaMallocFromPoolAsync_ptsz": ("cuMemAllocFromPoolAsync", "device"),
 }
-# The driver's: the word in the report (no version suffix), the domain.
-DRIVER = {symbol: (base, domain) for symbol, base, domain in allocating()} | {"cuMemCreate_host": ("cuMemCreate", "pinned")}
 
 
 def refuse(sim, program, entry, call):
@@ -84,10 +82,10 @@ def test_refused_runtime_call_answers_as_out_of_memory(sim, call, program):
 
 
 @pytest.mark.parametrize("entry", ["linked", "dlsym", "address4", "address5"])
-@pytest.mark.parametrize("call", DRIVER)
+@pytest.mark.parametrize("call", REFUSED_CALLS)
 def test_refused_driver_call_answers_as_out_of_memory(sim, call, entry):
     done = refuse(sim, "cuda_calls_static", entry, call)
-    word, domain = DRIVER[call]
+    word, domain = REFUSED_CALLS[call]
     check_driver_side(done)
     assert done.peek == done.get == 0, "the runtime was not involved"
     check_report(done, word, domain, "Async" in call)
@@ -96,10 +94,10 @@ def test_refused_driver_call_answers_as_out_of_memory(sim, call, entry):
 
 def test_every_call_is_covered(sim):
     listed = {line.split()[0] for line in sim.unguarded([sim.program("cuda_calls"), "list"]).stdout.splitlines()}
-    assert listed == set(RUNTIME) | set(DRIVER)
+    assert listed == set(RUNTIME) | set(REFUSED_CALLS)
 
 
-@pytest.mark.parametrize("call", [*RUNTIME, *DRIVER])
+@pytest.mark.parametrize("call", [*RUNTIME, *REFUSED_CALLS])
 def test_requests_are_granted_up_to_the_limit_and_again_after_their_frees(sim, call):
     """Three times 20 MiB fit into 65, not four times; pools grow by 32 MiB, also while they have room in pieces."""
     done = sim.values([sim.program("cuda_calls"), "fill", "linked", call, 20 * MIB, 9], SPARKGUARD_LIMIT="65M")
