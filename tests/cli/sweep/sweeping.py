@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 GB = 10**9
 PYTHON = "/usr/bin/python3"
@@ -155,3 +157,19 @@ class Reads:
             if self.name.encode() in os.read(self.fd, 65536).split(b"\0"):
                 return
         raise AssertionError(f"nobody reads {self.name}")
+
+
+@pytest.fixture
+def sweep(tools, tmp_path):
+    return Sweeper(tools, tmp_path)
+
+
+@pytest.fixture
+def reap():
+    """Kills what a failed test left running."""
+    processes = []
+    yield processes.append
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

@@ -4,17 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from sweeping import GIB, RESERVE, Sweeper
+from sweeping import GIB, RESERVE, sweep  # noqa: F401 - and a fixture
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 GB = 10**9
 LLAMA = "layers=32,kv_heads=8,head_dim=128"  # of 8 thousand million parameters
 CACHE_TOKEN = 2 * 32 * 8 * 128  # numbers of a token of such a model
-
-
-@pytest.fixture
-def sweep(tools, tmp_path):
-    return Sweeper(tools, tmp_path)
 
 
 def estimate(sweep, text):

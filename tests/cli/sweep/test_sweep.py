@@ -12,26 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, Reads, Sweeper, alive, outcomes, recorded, wait_for_death
+from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, Reads, alive, outcomes, reap, recorded, sweep, wait_for_death  # noqa: F401 - and fixtures
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SFT = {2: 21.1, 4: 29.0, 8: 46.8, 16: 80.9}  # GB, of the methodology's table
-
-
-@pytest.fixture
-def sweep(tools, tmp_path):
-    return Sweeper(tools, tmp_path)
-
-
-@pytest.fixture
-def reap():
-    """Kills what a failed test left running."""
-    processes = []
-    yield processes.append
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 # ---- a real sweep ---------------------------------------------------------------------------------------------------

@@ -6,23 +6,7 @@ import re
 import subprocess
 
 import pytest
-from sweeping import GIB, MIB, PIECE, PYTHON, ROOM, Sweeper, outcomes, recorded, wait_for_death
-
-
-@pytest.fixture
-def sweep(tools, tmp_path):
-    return Sweeper(tools, tmp_path)
-
-
-@pytest.fixture
-def reap():
-    """Kills what a failed test left running."""
-    processes = []
-    yield processes.append
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+from sweeping import GIB, MIB, PIECE, PYTHON, ROOM, outcomes, reap, recorded, sweep, wait_for_death  # noqa: F401 - and fixtures
 
 
 # ---- ranges ----
