@@ -5,6 +5,7 @@
         status, out, err = engine.run("debian12", ["sh", "-c", "echo hi"], name="train", guarded=True)
 """
 
+import contextlib
 import json
 import os
 import pwd
@@ -194,12 +195,13 @@ class RootlessPodman(Podman):
 
     def processes(self):
         """Of the user, the one included that holds the user namespace."""
-        return subprocess.run(["pgrep", "-U", str(self.uid)], capture_output=True, text=True).stdout.split()
+        return [int(pid) for pid in subprocess.run(["pgrep", "-U", str(self.uid)], capture_output=True, text=True).stdout.split()]
 
     def remove_all(self):
         if self.uid is not None:
             for pid in self.processes():
-                subprocess.run(["kill", "-KILL", pid], check=False, capture_output=True)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             wait_for("end of the user's processes", lambda: not self.processes())
             Path(f"/dev/shm/libpod_rootless_lock_{self.uid}").unlink(missing_ok=True)
             shutil.rmtree(self.shared, ignore_errors=True)
