@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* CUDA version up to which hooks.def knows the variants of every function (checked by tests/sim/calls/test_hooks.py). */
+/* CUDA version up to which hooks.def knows the variants of every function (tests/sim/calls/test_hooks.py checks). */
 enum { KNOWN_VERSION = 13050 };
 
 /* A variant that a base name stands for from `version` on. */

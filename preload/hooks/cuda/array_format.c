@@ -42,7 +42,8 @@ static uint64_t compressed_bits(CUarray_format format)
     }
 }
 
-/* Lists all formats of CUDA 13.0. tests/sim/calls/test_takers.py fails if the installed cuda.h has formats not listed. */
+/* Lists all formats of CUDA 13.0. tests/sim/calls/test_takers.py fails if the installed cuda.h has formats that are not
+ * listed. */
 uint64_t sg_array_element_bits(CUarray_format format, unsigned channels)
 {
     switch ((int)format) {
