@@ -67,7 +67,7 @@ endif
 # The library's layers are the folders of preload. A file uses its own layer and those to the left (docs/architecture.md).
 # All but hooks make a static library that interposes nothing: the unit tests link it.
 LAYERS := base shared account admit watch hooks
-CORE := $(foreach layer,$(filter-out hooks,$(LAYERS)),$(wildcard preload/$(layer)/*.c))
+CORE := $(foreach layer,$(filter-out hooks,$(LAYERS)),$(wildcard preload/$(layer)/*.c preload/$(layer)/*/*.c))
 HOOKS := $(wildcard preload/hooks/*.c preload/hooks/*/*.c)
 # What every start runs is linked first, behind those tables: on pages that the kernel maps along with theirs.
 START := $(addprefix preload/,hooks/lifecycle.c base/log.c base/options.c base/text.c base/elf_symbols.c hooks/real.c \
@@ -185,7 +185,7 @@ clean: ## remove build/
 # What libsparkguard.so must export, one name a line: the check compares.
 print-exports:
 	@sed -n 's/^SG_HOOK_[A-Z]*(\([A-Za-z0-9_]*\).*/\1/p' preload/hooks/hooks.def
-	@sed -n 's/^int \(sparkguard_[a-z_]*\)(.*/\1/p' include/sparkguard.h
+	@sed -n 's/^int \(sparkguard_[a-z_]*\)(.*/\1/p' include/sparkguard.h include/sparkguard_abi.h
 
 help: ## this text
 	@sed -e '/^include tests/r tests/tests.mk' -e '/^include scripts/r scripts/package.mk' Makefile | awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \

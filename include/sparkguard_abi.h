@@ -83,6 +83,7 @@ enum sg_slot_flag {
     SG_SLOT_UNIFIED = 1u << 5,  /* device memory is taken from the machine's memory */
     SG_SLOT_REPORTED = 1u << 6, /* registry entry only: a child of the owner has reported that it
                                  * cannot share; its siblings stay silent */
+    SG_SLOT_CLAIM = 1u << 7,    /* registry entry only: a job's claim, and no process (see "Claims") */
 };
 
 /* ---- the frozen part -------------------------------------------------------------------------------------------- */
@@ -461,7 +462,11 @@ struct sg_registry_entry {
     uint64_t unbounded_flight_bytes;  /* (atomic) part of slot.in_flight_bytes taken from the machine outside cgroups */
     uint64_t files_version;           /* (atomic) odd while `file` changes with promised_bytes or granted_bytes */
     uint64_t pid_namespace;           /* inode of the PID namespace in which slot.pid is a number; 0: unknown */
-    uint64_t frozen_reserve[19];      /* zero; for fields that all later versions share */
+    uint64_t claimed_bytes;           /* (atomic) in an entry with SG_SLOT_CLAIM: the claim; 0: not granted yet */
+    uint64_t claim_wanted_bytes;      /* (atomic) size of the claim while it waits in the queue; else 0 */
+    uint64_t claim_place;             /* place in the order of all claims ever made, from 1 */
+    uint64_t claim_priority;          /* int64_t: claims of a higher priority are granted first */
+    uint64_t frozen_reserve[15];      /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */
@@ -495,12 +500,44 @@ struct sg_registry {
     uint64_t pressure_bytes;            /* (atomic) populated to make that pressure, about to be dropped */
     uint64_t pressure_pause_until_ns;   /* (atomic) no new pressure before then, since the last one failed */
     uint64_t unexplained_base_bytes; /* (atomic) memory that no kernel counter explains, without CUDA's; 0: unknown */
-    uint64_t reserved[497];          /* zero */
+    uint64_t claim_places;           /* (atomic) number of claims ever made */
+    uint64_t reserved[496];          /* zero */
     struct sg_registry_entry entry[];
 };
 _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
 
 #define SG_REGISTRY_BYTES(entry_bytes) (sizeof(struct sg_registry) + (size_t)(entry_bytes)*SG_ENTRY_CAPACITY)
+
+/*
+ * Claims: memory set aside for a job before it starts (sparkguard --claim). A claim is a registry entry of its own with
+ * SG_SLOT_CLAIM. Its slot names the job and the job's first process; it holds nothing itself. The launcher keeps the
+ * entry's lock, so the claim ends with the launcher.
+ *
+ * The processes of the job draw on the claim: what they hold and have in flight is part of it. The rest is
+ * max(0, claimed_bytes - that sum), and is taken for all other jobs. So bytes move from the claim to the job by
+ * themselves, and back when the job frees them.
+ *
+ * A claim that is not granted yet waits in a queue: claim_wanted_bytes is its size. The claim with the highest priority
+ * is first, and among these the one with the lowest place. Only the first one is decided on.
+ */
+
+/* One attempt of sparkguard_claim(). */
+struct sg_claim_order {
+    uint64_t bytes;          /* in */
+    int64_t priority;        /* in */
+    uint64_t wait_ns;        /* in: longest wait for a change if the claim is not granted; below 1 s */
+    uint64_t queue_position; /* out: claims before this one, plus one */
+    uint64_t usable_bytes;  /* out: what the tightest constraint leaves; SG_UNKNOWN: not the first, so not decided on */
+    uint64_t reserve_bytes; /* out: the part of usable_bytes that no claim may take */
+    uint64_t most_bytes;    /* out: the largest claim that this machine and its cgroups can ever grant; 0: unknown */
+};
+
+/* For the launcher, in the process that will become the program. The first call queues a claim for this process's job.
+ * Each call decides on it once if it is the first in the queue, and waits for a change if it is not granted.
+ * Returns the descriptor whose lock keeps the claim, close-on-exec, once the claim is granted. Else a negative errno
+ * number: -EAGAIN: not granted yet, call again; -E2BIG: larger than most_bytes, and no longer queued; -ENOSYS: the guard
+ * is off; another one: this process shares no registry, so nobody would see its claim. Not thread-safe. */
+int sparkguard_claim(struct sg_claim_order *order);
 
 /* Whether a file of `file_bytes` with this header is a registry that this version can share. */
 static inline int sg_registry_is_usable(const struct sg_registry *header, uint64_t file_bytes)

@@ -4,7 +4,7 @@
  * NVIDIA's driver from 590 on keeps freed system pages in pools of its own (NVreg_EnableSystemMemoryPools). No counter
  * of /proc/meminfo shows these pages. The registry counts the bytes that guarded programs freed, or held when they
  * ended, less the bytes allocated since: an upper bound of the pools' content. The registry also shows how much
- * memory a process has populated to make the driver return pages (admit/driver_pages.h).
+ * memory a process has populated to make the driver return pages (admit/reclaim/driver_pages.h).
  */
 #ifndef SG_PRELOAD_ACCOUNT_DRIVER_POOL_H
 #define SG_PRELOAD_ACCOUNT_DRIVER_POOL_H

@@ -13,7 +13,7 @@
 #include "admit/admission.h"
 
 #include "base/atomics.h"
-#include "admit/driver_pages.h"
+#include "admit/reclaim/driver_pages.h"
 #include "account/commits.h"
 #include "account/tmpfs_ranges.h"
 #include "admit/check.h"
@@ -131,6 +131,13 @@ static enum sg_verdict wait_for(struct sg_request *request, uint64_t wait_ns)
     return SG_WAIT;
 }
 
+/* Whether the job has claimed what the request asks for. Nobody else can have that, but while another job ends and a
+ * third one claims its memory, a snapshot may show both. So the request is not refused by one snapshot. */
+static bool is_claimed(const struct sg_request *request)
+{
+    return request->card.identity == 0 && request->size_bytes <= sg_headroom_last.peers.own_claim_bytes;
+}
+
 /* SG_ASK_DRIVER if the request would fit with the pages that the driver keeps after a free; else `verdict`. */
 static enum sg_verdict ask_driver(const struct sg_request *request, struct sg_answer *answer, enum sg_verdict verdict)
 {
@@ -181,7 +188,7 @@ static enum sg_verdict find_change(struct sg_request *request, struct sg_answer 
     if (freed_bytes != 0 && would_fit(&later, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0))
         return ask_driver(request, answer, wait_for(request, sg_wait_for_flight_ns()));
     if (!is_news_due(request) || !would_fit(request, SG_HEADROOM_STALLED, 0))
-        return ask_driver(request, answer, SG_REFUSE);
+        return ask_driver(request, answer, is_claimed(request) ? wait_for(request, SG_WAIT_SCANS_NS) : SG_REFUSE);
     sg_peers_call(); /* fits without the promises of others: their watchdogs scan */
     return wait_for(request, SG_WAIT_SCANS_NS);
 }

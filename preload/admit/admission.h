@@ -35,6 +35,7 @@ struct sg_answer {
     uint64_t kept_bytes;           /* that constraint's reserve, or the limit */
     uint64_t over_limit_bytes;     /* what the job holds beyond its limit already */
     uint64_t cgroup_bytes;         /* the limit of the deciding cgroup; 0: the machine decided */
+    uint64_t claimed_bytes;        /* what is left of other jobs' claims there; not in usable_bytes */
     uint64_t kept_by_driver_bytes; /* upper bound of what the driver's pools still keep */
 };
 

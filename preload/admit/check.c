@@ -155,6 +155,7 @@ bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint
             answer->usable_bytes = usable;
             answer->kept_bytes = constraint->reserve_bytes;
             answer->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
+            answer->claimed_bytes = is_of_card ? 0 : sg_headroom_claimed_by_others(i);
         }
     }
     answer->reason = is_of_card ? SG_REASON_DEVICE : SG_REASON_RESERVE;

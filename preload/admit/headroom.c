@@ -19,6 +19,7 @@
 #include "account/timeline.h"
 #include "account/driver_pool.h"
 #include "admit/cgroup.h"
+#include "shared/claims.h"
 #include "shared/own_entry.h"
 #include "shared/registry.h"
 #include "shared/peers.h"
@@ -151,13 +152,23 @@ uint64_t sg_headroom_under_way(const struct sg_peer_sums *others, uint64_t own_f
     return bytes;
 }
 
+/* The sums over the other processes for a constraint. */
+static const struct sg_peer_sums *sums_of(uint32_t constraint)
+{
+    return constraint == 0 ? &sg_headroom_last.peers.machine
+                           : &sg_headroom_last.peers.level[sg_headroom_last.snapshot.at[constraint].level];
+}
+
+uint64_t sg_headroom_claimed_by_others(uint32_t constraint)
+{
+    return sums_of(constraint)->claimed_bytes;
+}
+
 /* Bytes of a constraint that are taken but do not show in the kernel's figures. `parts`: enum sg_headroom_part. */
 static uint64_t taken_of(uint32_t constraint, uint32_t parts)
 {
     bool is_machine = constraint == 0;
-    const struct sg_peer_sums *others =
-        is_machine ? &sg_headroom_last.peers.machine
-                   : &sg_headroom_last.peers.level[sg_headroom_last.snapshot.at[constraint].level];
+    const struct sg_peer_sums *others = sums_of(constraint);
     /* Requests in flight are read before own promises: another thread's bytes move from the first to the second. */
     uint64_t taken = sg_headroom_under_way(others, sg_entry_own_flight(!is_machine), parts);
     if ((parts & SG_HEADROOM_FLIGHT) != 0)
@@ -167,6 +178,8 @@ static uint64_t taken_of(uint32_t constraint, uint32_t parts)
     if ((parts & SG_HEADROOM_PROMISES) != 0)
         promised += others->held_bytes;
     taken += promised > touched ? promised - touched : 0;
+    if ((parts & SG_HEADROOM_NO_CLAIMS) == 0)
+        taken += others->claimed_bytes;
     if (is_machine && state.is_device_hidden)
         taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + sg_headroom_last.peers.device_bytes;
     return taken < TAKEN_MAX ? taken : TAKEN_MAX; /* in observe mode absurd sizes may be in flight */
@@ -294,11 +307,13 @@ static void note_slack(uint32_t had_options)
         uint64_t taken = taken_of(i, SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
         int64_t left = above(sg_headroom_last.snapshot.at[i].headroom_bytes, taken);
         int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)sg_headroom_last.snapshot.at[i].reserve_bytes;
-        int64_t above_floor = left - (int64_t)sg_headroom_last.snapshot.at[i].floor_bytes;
+        /* The floor is the machine's last memory. A claim takes none of it, and must not refuse small requests. */
+        int64_t above_floor =
+            left + (int64_t)sg_headroom_claimed_by_others(i) - (int64_t)sg_headroom_last.snapshot.at[i].floor_bytes;
         reserve_slack = above_reserve < reserve_slack ? above_reserve : reserve_slack;
         floor_slack = above_floor < floor_slack ? above_floor : floor_slack;
         /* Requests of this process's other threads may come to nothing as well. */
-        uint64_t taken_alone = taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED);
+        uint64_t taken_alone = taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED | SG_HEADROOM_NO_CLAIMS);
         int64_t above_floor_alone = above(sg_headroom_last.snapshot.at[i].headroom_bytes, taken_alone) -
                                     (int64_t)sg_headroom_last.snapshot.at[i].floor_bytes;
         alone_slack = above_floor_alone < alone_slack ? above_floor_alone : alone_slack;
@@ -338,6 +353,7 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     uint64_t ticket = sg_load(&sg_entry_own()->ticket);
     /* A request being decided counts as requested since the snapshot: if admitted, it takes its part of the slack. */
     state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_entry_registry()->asked_bytes);
+    sg_claims_begin();
     sg_peers_sum(&sg_headroom_last.peers, device, is_closely); /* before the kernel's figures: see registry.h */
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
@@ -350,6 +366,7 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     sg_cgroup_refresh(&sg_headroom_last.snapshot);
     if (sg_headroom_last.snapshot.is_valid && sg_headroom_last.snapshot.has_cuda)
         sg_managed_pages_refresh(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda);
+    sg_claims_end(&sg_headroom_last.peers);
     add_pressure(&sg_headroom_last.snapshot, pressure);
     note_guarding(sg_headroom_last.snapshot.is_valid);
     if (!sg_headroom_last.snapshot.is_valid) {

@@ -30,6 +30,7 @@ enum sg_headroom_part {
     SG_HEADROOM_STALLED = 1u << 4,       /* without SG_HEADROOM_FLIGHT: only the stalled ones of them (peers.h) */
     SG_HEADROOM_QUEUED_BEFORE = 1u << 2, /* requests queued before this process's */
     SG_HEADROOM_QUEUED_AFTER = 1u << 3,  /* and after it */
+    SG_HEADROOM_NO_CLAIMS = 1u << 5,     /* without this: what is left of the claims of other jobs (claims.h) */
     SG_HEADROOM_ALL = SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT | SG_HEADROOM_QUEUED_BEFORE,
 };
 
@@ -98,6 +99,9 @@ bool sg_headroom_would_be_above_floor(uint64_t bytes);
 /* Bytes of a constraint of the last snapshot that can still be had; its reserve is not subtracted. `parts`: enum
  * sg_headroom_part, what counts as taken. `is_cuda`: free CMA pages do not count. */
 uint64_t sg_headroom_usable(uint32_t constraint, uint32_t parts, bool is_cuda);
+
+/* What is left of the claims of other jobs on a constraint of the last snapshot (claims.h). */
+uint64_t sg_headroom_claimed_by_others(uint32_t constraint);
 
 /* Bytes of requests under way that count as taken: `others` of other processes, `own_flight_bytes` of this one. The
  * machine, a cgroup, a card and the job's limit are all compared by this rule. Any thread, without the lock. */

@@ -62,6 +62,11 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         sg_text_add(text, ", ");
         sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " kept in reserve (SPARKGUARD_RESERVE)");
+        if (answer->claimed_bytes != 0 && answer->reason == SG_REASON_RESERVE) {
+            sg_text_add(text, ", ");
+            sg_text_add_size(text, answer->claimed_bytes);
+            sg_text_add(text, " claimed by other jobs");
+        }
         add_driver_pages(text, answer);
         return;
     }

@@ -42,15 +42,26 @@ uint64_t sg_procfs_anonymous_bytes(uint32_t pid)
 
 /* Reads a field of /proc/PID/stat, numbered as in proc(5). Field 2, the command in parentheses, may contain any
  * characters, so the search begins at the last parenthesis. */
-static uint64_t read_stat(uint32_t pid, int wanted)
+static uint64_t find_in_stat(const char *content, int wanted)
 {
-    char content[1024];
-    if (read_file(pid, "/stat", content, sizeof content) <= 0)
-        return 0;
     const char *cursor = strrchr(content, ')');
     for (int field = 2; cursor != NULL && field < wanted; field++)
         cursor = strchr(cursor + 1, ' ');
     return cursor != NULL ? sg_text_read_number(&cursor) : 0;
+}
+
+static uint64_t read_stat(uint32_t pid, int wanted)
+{
+    char content[1024];
+    return read_file(pid, "/stat", content, sizeof content) > 0 ? find_in_stat(content, wanted) : 0;
+}
+
+bool sg_procfs_is_ending(uint32_t pid, uint64_t start_ticks)
+{
+    enum { EXITING = 4 }; /* the kernel's PF_EXITING */
+    char content[1024];
+    return read_file(pid, "/stat", content, sizeof content) > 0 && find_in_stat(content, 22) == start_ticks &&
+           (find_in_stat(content, 9) & EXITING) != 0;
 }
 
 uint64_t sg_procfs_start_ticks(uint32_t pid)

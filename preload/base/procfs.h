@@ -15,6 +15,10 @@ uint64_t sg_procfs_anonymous_bytes(uint32_t pid);
  * process, because pids are reused. */
 uint64_t sg_procfs_start_ticks(uint32_t pid);
 
+/* Whether the process with this start time is known to be ending (stat, field 9: PF_EXITING): the kernel may have freed
+ * its memory already. False also if there is no such process in this PID namespace. */
+bool sg_procfs_is_ending(uint32_t pid, uint64_t start_ticks);
+
 /* The number of threads (stat, field 20), 0 if unknown. */
 uint64_t sg_procfs_threads(uint32_t pid);
 

@@ -1,9 +1,10 @@
 /*
- * api.c - the C API of include/sparkguard.h.
+ * api.c - the C API of include/sparkguard.h, and sparkguard_claim() of sparkguard_abi.h.
  */
 #include "sparkguard.h"
 
 #include "admit/admission.h"
+#include "admit/claim.h"
 #include "base/atomics.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
@@ -93,4 +94,9 @@ SG_EXPORT int(sparkguard_reset_peak)(void)
         return -ENOSYS;
     sg_phases_reset_peak();
     return 0;
+}
+
+SG_EXPORT int(sparkguard_claim)(struct sg_claim_order *order)
+{
+    return sg_lifecycle_enter() ? sg_claim_try(order) : -ENOSYS;
 }

@@ -14,7 +14,7 @@
  * program may be kept from giving up its rights for longer.
  */
 #include "base/compiler.h"
-#include "admit/filler.h"
+#include "admit/reclaim/filler.h"
 #include "base/options.h"
 #include "hooks/real.h"
 #include "shared/segment.h"

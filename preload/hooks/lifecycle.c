@@ -8,7 +8,7 @@
 
 #include "admit/admission.h"
 #include "hooks/cuda/context_end.h"
-#include "admit/filler.h"
+#include "admit/reclaim/filler.h"
 #include "admit/refusal.h"
 #include "watch/history.h"
 #include "account/tracker.h"

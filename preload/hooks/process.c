@@ -8,7 +8,7 @@
  * and marks nothing (sg_segment_is_own compares PIDs).
  */
 #include "base/compiler.h"
-#include "admit/filler.h"
+#include "admit/reclaim/filler.h"
 #include "watch/history.h"
 #include "hooks/lifecycle.h"
 #include "hooks/real.h"

@@ -115,6 +115,12 @@ bool sg_entry_is_changing(void);
  * sg_entry_set_own(NULL). */
 void sg_entry_atfork_child_sums(void);
 
+/* Whether the entry is a job's claim and no process. Any thread. */
+static inline bool sg_entry_is_claim(const struct sg_registry_entry *entry)
+{
+    return (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_CLAIM) != 0;
+}
+
 /* Whether the entry's owner is inside the cgroup with identity `level`. */
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level);
 

@@ -17,6 +17,7 @@ struct sg_peer_sums {
     uint64_t stalled_bytes;       /* the part of flight_bytes unchanged for 3 s: owner stopped, or its driver hangs */
     uint64_t queued_before_bytes; /* requests queued before ours */
     uint64_t queued_after_bytes;  /* requests queued after ours */
+    uint64_t claimed_bytes;       /* what is left of the claims of other jobs (claims.h) */
 };
 
 /* CUDA memory of all guarded processes, including this one. */
@@ -33,6 +34,7 @@ struct sg_peers {
     struct sg_peer_sums device;                 /* of the discrete device that the request is for */
     struct sg_peer_sums job;                    /* of the job's other processes */
     uint32_t job_processes;                     /* the job's other processes */
+    uint64_t own_claim_bytes;                   /* what is left of the claims of this process's job (claims.h) */
     uint64_t job_sparse_bytes; /* resident sparse memory of the job's other processes; never promised */
     uint64_t job_limit_bytes;  /* the smallest limit of the job's other processes; 0: none */
     uint64_t device_bytes;     /* device memory of the others */

@@ -205,6 +205,13 @@ static long reserve_entry(int fd)
     return number;
 }
 
+static void note_used(uint32_t number)
+{
+    uint32_t used = sg_load(&own.file.registry->entry_used);
+    while (used < number + 1 && !sg_cas_u32(&own.file.registry->entry_used, &used, number + 1))
+        ;
+}
+
 static long take_entry(void)
 {
     long fd = sg_registry_file_open(O_RDWR);
@@ -217,13 +224,41 @@ static long take_entry(void)
     struct sg_registry_entry *entry = number >= 0 ? sg_entry_at(own.file.registry, (uint32_t)number) : NULL;
     long result = entry != NULL ? use_entry(entry) : number;
     if (result == 0) {
-        uint32_t used = sg_load(&own.file.registry->entry_used);
-        while (used < (uint32_t)number + 1 && !sg_cas_u32(&own.file.registry->entry_used, &used, (uint32_t)number + 1))
-            ;
+        note_used((uint32_t)number);
         publish_claim(entry, (sg_load(&entry->claim) >> 2) + 1);
     }
     (void)sg_sys_close((int)fd);
     return result;
+}
+
+static void fill_claim(struct sg_registry_entry *entry, const struct sg_claim_entry *words)
+{
+    fill_entry(entry);
+    entry->slot.inherited_bytes = entry->slot.limit_bytes = entry->slot.inherited_promise_bytes = 0;
+    entry->slot.flags = SG_SLOT_CLAIM;
+    entry->parent_entry = entry->parent_claim = 0;
+    entry->claim_wanted_bytes = words->wanted_bytes;
+    entry->claim_place = words->place;
+    entry->claim_priority = (uint64_t)words->priority;
+}
+
+long sg_registry_add_claim(const struct sg_claim_entry *words, struct sg_registry_entry **entry)
+{
+    long fd = sg_registry_file_open(O_RDWR);
+    if (fd < 0)
+        return fd;
+    long number = sg_registry_file_is_same(&own.file, (int)fd) ? lock_free_entry((int)fd) : -ESTALE;
+    if (number == -ENOSPC && mark_dead((int)fd) != 0)
+        number = lock_free_entry((int)fd);
+    if (number < 0) {
+        (void)sg_sys_close((int)fd);
+        return number;
+    }
+    *entry = sg_entry_at(own.file.registry, (uint32_t)number);
+    fill_claim(*entry, words);
+    note_used((uint32_t)number);
+    sg_store(&(*entry)->claim, ((sg_load(&(*entry)->claim) >> 2) + 1) << 2 | SG_CLAIM_LIVE);
+    return fd;
 }
 
 static void report_alone(long error)

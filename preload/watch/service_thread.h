@@ -13,7 +13,7 @@
 #define SG_PRELOAD_WATCH_SERVICE_THREAD_H
 
 #include "base/atomics.h"
-#include "admit/raw_thread.h"
+#include "admit/reclaim/raw_thread.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include "hooks/cuda/contexts.h"
 #include "hooks/cuda/mempool.h"
 #include "base/options.h"
-#include "admit/page_cache.h"
+#include "admit/reclaim/page_cache.h"
 #include "admit/deferred_frees.h"
 #include "admit/headroom.h"
 #include "shared/peers.h"

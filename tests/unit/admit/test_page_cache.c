@@ -8,7 +8,7 @@
 
 #include "base/atomics.h"
 #include "base/options.h"
-#include "admit/page_cache.h"
+#include "admit/reclaim/page_cache.h"
 #include "shared/own_entry.h"
 #include "base/seccomp.h"
 #include "base/clock.h"

@@ -134,7 +134,11 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, unbounded_flight_bytes, 336, 8),
         FIELD(sg_registry_entry, files_version, 344, 8),
         FIELD(sg_registry_entry, pid_namespace, 352, 8),
-        FIELD(sg_registry_entry, frozen_reserve, 360, 152),
+        FIELD(sg_registry_entry, claimed_bytes, 360, 8),
+        FIELD(sg_registry_entry, claim_wanted_bytes, 368, 8),
+        FIELD(sg_registry_entry, claim_place, 376, 8),
+        FIELD(sg_registry_entry, claim_priority, 384, 8),
+        FIELD(sg_registry_entry, frozen_reserve, 392, 120),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(SG_ENTRY_FROZEN_BYTES, 512);

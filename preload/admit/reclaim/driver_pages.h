@@ -11,8 +11,8 @@
  * (kswapd). The registry announces the populated memory while it exists. Other processes count it as available, and
  * their large requests wait.
  */
-#ifndef SG_PRELOAD_ADMIT_DRIVER_PAGES_H
-#define SG_PRELOAD_ADMIT_DRIVER_PAGES_H
+#ifndef SG_PRELOAD_ADMIT_RECLAIM_DRIVER_PAGES_H
+#define SG_PRELOAD_ADMIT_RECLAIM_DRIVER_PAGES_H
 
 #include <stdbool.h>
 #include <stdint.h>

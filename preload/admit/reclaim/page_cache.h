@@ -12,8 +12,8 @@
  * swapped. Step 3 runs only where cgroups and swap permit, and is announced in the registry entry. Files on network and
  * FUSE file systems are not touched, because any question about them may wait for a server or another process.
  */
-#ifndef SG_PRELOAD_ADMIT_PAGE_CACHE_H
-#define SG_PRELOAD_ADMIT_PAGE_CACHE_H
+#ifndef SG_PRELOAD_ADMIT_RECLAIM_PAGE_CACHE_H
+#define SG_PRELOAD_ADMIT_RECLAIM_PAGE_CACHE_H
 
 #include <stdint.h>
 

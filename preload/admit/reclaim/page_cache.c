@@ -1,11 +1,11 @@
 /*
  * page_cache.c - see page_cache.h.
  */
-#include "admit/page_cache.h"
+#include "admit/reclaim/page_cache.h"
 
 #include "base/atomics.h"
 #include "base/directory.h"
-#include "admit/filler.h"
+#include "admit/reclaim/filler.h"
 #include "base/lock.h"
 #include "base/options.h"
 #include "admit/headroom.h"

@@ -1,11 +1,11 @@
 /*
  * filler.c - see filler.h.
  */
-#include "admit/filler.h"
+#include "admit/reclaim/filler.h"
 
 #include "base/atomics.h"
 #include "base/lock.h"
-#include "admit/raw_thread.h"
+#include "admit/reclaim/raw_thread.h"
 #include "base/clock.h"
 #include "base/syscall.h"
 

@@ -6,7 +6,7 @@
  * extends as far as the farthest variable that the thread may use, of this library or of libc. On x86-64 it lies below
  * the pointer (TLS variant II), on aarch64 above it (variant I; Drepper, "ELF Handling For Thread-Local Storage").
  */
-#include "admit/raw_thread.h"
+#include "admit/reclaim/raw_thread.h"
 
 #include "base/atomics.h"
 #include "base/seccomp.h"

@@ -13,8 +13,8 @@
  * All signals but SIGSYS are blocked. The thread keeps its maker's present credentials and CPU affinity, but never the
  * maker's real-time scheduling, under which it could keep the program waiting.
  */
-#ifndef SG_PRELOAD_ADMIT_RAW_THREAD_H
-#define SG_PRELOAD_ADMIT_RAW_THREAD_H
+#ifndef SG_PRELOAD_ADMIT_RECLAIM_RAW_THREAD_H
+#define SG_PRELOAD_ADMIT_RECLAIM_RAW_THREAD_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -19,11 +19,11 @@
  * (docs/assumptions.md, 3). Instead, a separate process populates it, and releases it when this process does not go on
  * (filler.h).
  */
-#include "admit/driver_pages.h"
+#include "admit/reclaim/driver_pages.h"
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "admit/filler.h"
+#include "admit/reclaim/filler.h"
 #include "base/options.h"
 #include "admit/snapshot.h"
 #include "admit/headroom.h"

@@ -11,8 +11,8 @@
  *
  * Any thread, one user at a time. The caller holds no lock, and signals are not blocked.
  */
-#ifndef SG_PRELOAD_ADMIT_FILLER_H
-#define SG_PRELOAD_ADMIT_FILLER_H
+#ifndef SG_PRELOAD_ADMIT_RECLAIM_FILLER_H
+#define SG_PRELOAD_ADMIT_RECLAIM_FILLER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,0 +1,117 @@
+/*
+ * claim.c - see claim.h.
+ *
+ * A claim is decided like a large request. It is announced, so that others count it while it is decided, and the word
+ * in its registry entry is stored before it is withdrawn. A claim that waits in the queue is not announced: it takes
+ * nothing.
+ *
+ * The cgroups bound a claim, too, although no cgroup bounds device memory: nobody knows yet how the job will divide it.
+ */
+#include "admit/claim.h"
+
+#include "admit/check.h"
+#include "admit/headroom.h"
+#include "base/atomics.h"
+#include "shared/claims.h"
+#include "shared/decision_lock.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+
+static long claim_fd = -1;                  /* keeps the lock of the claim's entry; -1: no claim is queued */
+static const struct sg_registry *queued_in; /* the registry of that entry */
+
+/* Leaves the queue. The entry ends with its lock. */
+static void leave_queue(void)
+{
+    sg_claims_give_up();
+    (void)sg_sys_close((int)claim_fd);
+    claim_fd = -1;
+}
+
+/* Joins the queue. If the registry was replaced, the claim goes to the end of the new one's queue. 0 or -errno. */
+static long join_queue(const struct sg_claim_order *order)
+{
+    if (claim_fd >= 0 && queued_in != sg_entry_registry())
+        leave_queue();
+    if (claim_fd >= 0)
+        return 0;
+    queued_in = sg_entry_registry();
+    claim_fd = sg_claims_queue(order->bytes, order->priority);
+    return claim_fd >= 0 ? 0 : claim_fd;
+}
+
+static uint64_t largest_claim(void)
+{
+    const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;
+    uint64_t most = UINT64_MAX;
+    for (uint32_t i = 0; i < snapshot->count; i++) {
+        const struct sg_constraint *at = &snapshot->at[i];
+        uint64_t here = at->limit_bytes > at->reserve_bytes ? at->limit_bytes - at->reserve_bytes : 0;
+        most = here < most ? here : most;
+    }
+    return most;
+}
+
+/* Decides on the first claim of the queue. */
+static bool decide(struct sg_claim_order *order)
+{
+    /* Managed memory is bounded by the machine and by the cgroups, and CUDA cannot use free CMA pages. */
+    const struct sg_request request = {.domain = SG_DOMAIN_MANAGED, .size_bytes = order->bytes};
+    struct sg_answer answer = {0};
+    sg_claims_count_own(true); /* the job may have another claim */
+    sg_registry_announce(SG_SOURCE_BOUNDED, order->bytes);
+    sg_headroom_scan();
+    sg_headroom_refresh(0, true);
+    bool is_known = sg_headroom_last.snapshot.is_valid;
+    bool fits = !is_known || sg_check_constraints(&request, SG_HEADROOM_ALL, 0, &answer);
+    if (fits)
+        sg_claims_grant();
+    sg_registry_withdraw();
+    sg_claims_count_own(false);
+    sg_headroom_forget();
+    order->usable_bytes = is_known ? answer.usable_bytes : SG_UNKNOWN;
+    order->reserve_bytes = answer.kept_bytes;
+    order->most_bytes = is_known ? largest_claim() : 0;
+    return fits;
+}
+
+static long try_once(struct sg_claim_order *order)
+{
+    sg_check_join();
+    sg_check_take_out_the_dead(NULL);
+    long result = join_queue(order);
+    if (result != 0)
+        return result;
+    order->queue_position = sg_claims_count_before() + 1;
+    if (order->queue_position != 1)
+        return -EAGAIN;
+    if (decide(order))
+        return claim_fd;
+    if (order->most_bytes == 0 || order->bytes <= order->most_bytes)
+        return -EAGAIN;
+    leave_queue();
+    return -E2BIG;
+}
+
+int sg_claim_try(struct sg_claim_order *order)
+{
+    struct sg_lock_state lock;
+    uint32_t seen = sg_peers_epoch();
+    order->queue_position = order->reserve_bytes = order->most_bytes = 0;
+    order->usable_bytes = SG_UNKNOWN;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    long result = try_once(order);
+    sg_lock_release(&sg_decision_lock, &lock);
+    if (result == -EAGAIN) {
+        sg_peers_wait(seen, order->wait_ns);
+        return -EAGAIN;
+    }
+    sg_peers_advance(); /* the next one is the first now */
+    if (result >= 0)
+        sg_segment_remove(); /* the program that follows has a record; what claimed for it leaves none */
+    return (int)result;
+}

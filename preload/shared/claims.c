@@ -1,0 +1,229 @@
+/*
+ * claims.c - see claims.h.
+ */
+#include "shared/claims.h"
+
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "base/procfs.h"
+#include "base/syscall.h"
+#include "shared/own_entry.h"
+#include "shared/registry.h"
+
+/* Larger than any machine's memory: a hostile or torn entry cannot make a sum wrap. */
+#define BYTES_MAX (UINT64_C(1) << 52)
+
+/* Whether a process with less is ending does not matter. */
+#define EXAMINED_BYTES_MIN (UINT64_C(1) << 20)
+
+/* Each process is granted this much heap before its first decision, and has promised none of it. */
+#define UNPROMISED_BYTES (UINT64_C(1) << 20)
+
+/* By the number of a claim's entry: what its job held before the kernel's figures were read. */
+static struct held_before {
+    uint64_t claim; /* of the entry at that time */
+    uint64_t bytes;
+} held_before[SG_ENTRY_CAPACITY];
+
+static bool has_begun, counts_own;
+
+/* The claim that this process has queued; NULL: none. */
+static struct sg_registry_entry *queued SG_AT_FORK;
+
+static uint32_t entries_in_use(const struct sg_registry *registry)
+{
+    uint32_t used = sg_load(&registry->entry_used);
+    return used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
+}
+
+static bool is_live(const struct sg_registry_entry *entry)
+{
+    return SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE;
+}
+
+/* What a process holds of the machine's memory, without the ranges of shared memory and the memory of its parent, which
+ * other processes of the job may hold as well; and the ranges alone in *named. */
+static uint64_t bytes_of(const struct sg_registry_entry *entry, uint64_t *named)
+{
+    const struct sg_slot *slot = &entry->slot;
+    bool is_unified = (sg_load(&slot->flags) & SG_SLOT_UNIFIED) != 0;
+    /* In flight first: bytes move from there to granted. */
+    uint64_t flight = sg_load(&entry->bounded_flight_bytes) + sg_load(&entry->unbounded_flight_bytes);
+    uint64_t granted = sg_load(&slot->granted_bytes), device = is_unified ? 0 : sg_load(&slot->device_bytes);
+    uint64_t files = sg_load(&sg_entry_names(entry)->file_bytes),
+             less = sg_load(&slot->inherited_bytes) + files + device + UNPROMISED_BYTES;
+    *named = files < BYTES_MAX ? files : BYTES_MAX;
+    flight = flight < BYTES_MAX ? flight : BYTES_MAX;
+    granted = granted < BYTES_MAX ? granted : BYTES_MAX;
+    return flight + (granted > less ? granted - less : 0) + sg_load(&slot->sparse_bytes) % BYTES_MAX;
+}
+
+/* Whether the process is known to be ending: its memory may be freed already. A process of another PID namespace cannot
+ * be found, and counts as running until its entry is marked dead. */
+static bool is_ending(const struct sg_registry_entry *entry, uint64_t bytes)
+{
+    return bytes >= EXAMINED_BYTES_MIN && sg_procfs_is_ending(entry->slot.pid, entry->slot.start_ticks);
+}
+
+/* What the processes of a job hold, at least. Ranges of shared memory may be the same in all processes, so that only
+ * the largest sum of one process counts. */
+static uint64_t held_by(uint64_t job, bool is_examined)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint64_t sum = 0, most_named = 0;
+    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t named;
+        if (entry->slot.job_hash != job || !is_live(entry) || sg_entry_is_claim(entry) ||
+            sg_load(&entry->slot.state) == SG_STATE_REPLACED)
+            continue;
+        uint64_t bytes = bytes_of(entry, &named);
+        if (is_examined && is_ending(entry, bytes + named))
+            continue;
+        sum = sum + bytes < BYTES_MAX ? sum + bytes : BYTES_MAX;
+        most_named = named > most_named ? named : most_named;
+    }
+    return sum + most_named;
+}
+
+/* The size of a claim that counts, else 0. */
+static uint64_t size_of(const struct sg_registry_entry *entry)
+{
+    if (SG_LIKELY(!sg_entry_is_claim(entry)) || !is_live(entry))
+        return 0;
+    if (!counts_own && entry->slot.job_hash == sg_own->slot.job_hash)
+        return 0;
+    uint64_t bytes = sg_load(&entry->claimed_bytes);
+    return bytes < BYTES_MAX ? bytes : BYTES_MAX;
+}
+
+void sg_claims_count_own(bool does_count)
+{
+    counts_own = does_count;
+}
+
+void sg_claims_begin(void)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    has_begun = sg_load(&registry->claim_places) != 0;
+    for (uint32_t i = 0, used = has_begun ? entries_in_use(registry) : 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t claim = sg_load(&entry->claim);
+        held_before[i] = (struct held_before){claim, size_of(entry) != 0 ? held_by(entry->slot.job_hash, false) : 0};
+    }
+}
+
+/* What is left of a job's bytes after the claims in earlier entries have taken their part: a job may have several. */
+static uint64_t less_earlier(struct sg_registry *registry, uint32_t number, uint64_t held)
+{
+    uint64_t job = sg_entry_at(registry, number)->slot.job_hash;
+    for (uint32_t i = 0; i < number && held != 0; i++) {
+        const struct sg_registry_entry *earlier = sg_entry_at(registry, i);
+        uint64_t size = earlier->slot.job_hash == job ? size_of(earlier) : 0;
+        held -= size < held ? size : held;
+    }
+    return held;
+}
+
+/* What is left of the claims of this process's job. */
+static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
+{
+    uint64_t job = sg_own->slot.job_hash, sum = 0;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (entry->slot.job_hash == job && sg_entry_is_claim(entry) && is_live(entry))
+            sum += sg_load(&entry->claimed_bytes) % BYTES_MAX;
+    }
+    uint64_t held = sum != 0 ? held_by(job, false) : 0;
+    return sum > held ? sum - held : 0;
+}
+
+static void add(uint64_t *sum, uint64_t bytes)
+{
+    *sum = *sum + bytes < BYTES_MAX ? *sum + bytes : BYTES_MAX;
+}
+
+/* What is left of a claim: for certain, and as far as it is in doubt. */
+struct rest {
+    uint64_t bytes, in_doubt_bytes;
+};
+
+/* Bytes in doubt count as in flight: both are taken for now, and a request that does not fit because of them waits. */
+static void add_rest(struct sg_peer_sums *sums, const struct rest *rest)
+{
+    add(&sums->claimed_bytes, rest->bytes);
+    add(&sums->flight_bytes, rest->in_doubt_bytes);
+}
+
+void sg_claims_end(struct sg_peers *peers)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    const struct sg_registry_entry *own = sg_entry_own();
+    const uint32_t used = has_begun ? entries_in_use(registry) : 0;
+    peers->own_claim_bytes = own_rest(registry, used);
+    for (uint32_t i = 0; i < used; i++) {
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t size = size_of(entry);
+        if (SG_LIKELY(size == 0))
+            continue;
+        uint64_t held = held_by(entry->slot.job_hash, true);
+        uint64_t before = held_before[i].claim == sg_load(&entry->claim) ? held_before[i].bytes : 0;
+        uint64_t least = less_earlier(registry, i, held < before ? held : before),
+                 most = less_earlier(registry, i, held < before ? before : held);
+        const struct rest rest = {size > most ? size - most : 0,
+                                  (most < size ? most : size) - (least < size ? least : size)};
+        add_rest(&peers->machine, &rest);
+        for (unsigned k = 0; k < SG_ENTRY_LEVELS && own->level[k] != 0; k++)
+            if (sg_entry_is_member(entry, own->level[k]))
+                add_rest(&peers->level[k], &rest);
+    }
+}
+
+/* ---- the claim that this process makes --------------------------------------------------------------------------- */
+
+long sg_claims_queue(uint64_t bytes, int64_t priority)
+{
+    struct sg_registry *registry = sg_entry_shared_registry();
+    struct sg_registry_entry *entry = NULL;
+    if (registry == NULL)
+        return -ENOLCK;
+    const uint64_t place = sg_fetch_add(&registry->claim_places, UINT64_C(1)) + 1;
+    const struct sg_claim_entry words = {.wanted_bytes = bytes, .place = place, .priority = priority};
+    long fd = sg_registry_add_claim(&words, &entry);
+    if (fd >= 0)
+        queued = entry;
+    return fd;
+}
+
+/* Whether the claim of entry `a` is decided on before that of `b`. */
+static bool is_before(const struct sg_registry_entry *a, const struct sg_registry_entry *b)
+{
+    int64_t priority_a = (int64_t)sg_load(&a->claim_priority), priority_b = (int64_t)sg_load(&b->claim_priority);
+    return priority_a != priority_b ? priority_a > priority_b : sg_load(&a->claim_place) < sg_load(&b->claim_place);
+}
+
+uint64_t sg_claims_count_before(void)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint64_t count = 0;
+    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        count += entry != queued && sg_entry_is_claim(entry) && is_live(entry) &&
+                 sg_load(&entry->claim_wanted_bytes) != 0 && is_before(entry, queued);
+    }
+    return count;
+}
+
+void sg_claims_grant(void)
+{
+    const struct sg_registry_entry *own = sg_entry_own();
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++) /* known since the first snapshot */
+        sg_store(&queued->level[i], sg_load(&own->level[i]));
+    sg_store(&queued->claimed_bytes, sg_load(&queued->claim_wanted_bytes)); /* before it leaves the queue */
+    sg_store(&queued->claim_wanted_bytes, 0);
+}
+
+void sg_claims_give_up(void)
+{
+    sg_store(&queued->claim_wanted_bytes, 0);
+}

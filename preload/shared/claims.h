@@ -1,0 +1,45 @@
+/*
+ * claims.h - the claims of other jobs: memory set aside for a job before it starts (sparkguard_abi.h, "Claims").
+ *
+ * What a claim still takes from others is its size less what its job holds. A job's bytes move while they are added up,
+ * and here an error in either direction does harm, so the job is added up before and after the kernel's figures are
+ * read. By the higher sum the claim's rest is certain. The difference of the two sums is in doubt: it may have been seen
+ * as held already. It counts as in flight, so that nobody gets it, and nobody is refused because of it.
+ *
+ * All functions need the decision lock, except where noted.
+ */
+#ifndef SG_PRELOAD_SHARED_CLAIMS_H
+#define SG_PRELOAD_SHARED_CLAIMS_H
+
+#include "shared/peers.h"
+#include "sparkguard_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Adds up what the jobs with claims hold; call it before the kernel's figures are read. Costs one load while no claim
+ * was ever made. */
+void sg_claims_begin(void);
+
+/* Adds the rest of each claim of another job to the sums of the machine and of this process's cgroups, and sets what is
+ * left of the claims of its own job; call it after the kernel's
+ * figures were read. Reads /proc for each process of a job with a claim that holds 1 MiB or more. */
+void sg_claims_end(struct sg_peers *peers);
+
+/* Whether claims of this process's own job count, too, for a new claim of that job; at first they do not. */
+void sg_claims_count_own(bool counts_own);
+
+/* ---- the claim that this process makes ---- */
+
+/* Takes a registry entry for a claim of `bytes` and puts it at the end of the queue. Returns the descriptor whose lock
+ * keeps the entry, or -errno; -ENOLCK: this process shares no registry. */
+long sg_claims_queue(uint64_t bytes, int64_t priority);
+
+/* The number of queued claims that are decided on before this process's. */
+uint64_t sg_claims_count_before(void);
+
+/* Grants the queued claim; or gives it up. */
+void sg_claims_grant(void);
+void sg_claims_give_up(void);
+
+#endif
