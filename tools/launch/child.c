@@ -67,6 +67,8 @@ static void become_program(struct launch *launch, const struct watch *watch, int
         setenv(SG_VARIABLE_FIRST, first, 1);
     sigaction(SIGCHLD, &watch->child_before, NULL);
     sigprocmask(SIG_SETMASK, &watch->mask_before, NULL);
+    if (launch->claim.is_wanted)
+        launch_claim_enter(launch);
     if (launch->jail_bytes != 0)
         launch_jail_enter(launch, failure_pipe);
     execvp(launch->program[0], launch->program);
@@ -126,13 +128,16 @@ static bool hear_of_child(pid_t child, bool *is_stopped, int *status)
     return false;
 }
 
-static int wait_for_child(pid_t child, const struct watch *watch)
+static int wait_for_child(struct launch *launch, const struct watch *watch)
 {
+    pid_t child = launch->child;
     bool is_stopped = false;
     int status = 0;
     for (;;) {
         siginfo_t info;
-        int signal = sigwaitinfo(&watch->taken, &info);
+        struct timespec left;
+        bool has_end = launch_claim_check_use(launch, &left);
+        int signal = sigtimedwait(&watch->taken, &info, has_end ? &left : NULL);
         if (signal < 0)
             continue;
         if ((signal == SIGCHLD || signal == SIGCONT) && hear_of_child(child, &is_stopped, &status))
@@ -171,6 +176,9 @@ int launch_run(struct launch *launch)
     }
     if (launch->jail_bytes != 0 && !launch_jail_prepare(launch))
         return LAUNCH_FAILED;
+    int no_claim = launch->claim.is_wanted ? launch_claim_prepare(launch) : 0;
+    if (no_claim != 0)
+        return no_claim;
     begin_watch(&watch);
     launch->started_ns = tool_now_ns();
     launch->oom_kills = launch_oom_kills();
@@ -192,9 +200,17 @@ int launch_run(struct launch *launch)
     }
     int failure = read_failure(ends[0]);
     close(ends[0]);
+    no_claim = launch->claim.is_wanted && failure == 0 ? launch_claim_wait(launch) : 0;
+    if (no_claim != 0) {
+        waitpid(launch->child, NULL, 0);
+        return no_claim;
+    }
+    if (launch->claim.is_wanted)
+        launch->started_ns = tool_now_ns(); /* the time in the queue is not the program's */
     if (failure == 0) {
         launch_children_begin();
-        launch->wait_status = wait_for_child(launch->child, &watch);
+        launch->wait_status = wait_for_child(launch, &watch);
+        launch_claim_end(launch);
         launch_children_end(launch);
         launch->children_bytes = read_children_bytes();
         return 0;

@@ -11,10 +11,17 @@
 #include <sys/types.h>
 
 #include "common/elf.h"
+#include "launch/claim.h"
 #include "sparkguard_options.h"
 
 /* Exit codes, as those of env(1) and timeout(1). */
-enum { LAUNCH_USAGE = 2, LAUNCH_FAILED = 125, LAUNCH_NOT_EXECUTABLE = 126, LAUNCH_NOT_FOUND = 127 };
+enum {
+    LAUNCH_USAGE = 2,
+    LAUNCH_NO_CLAIM = 124,
+    LAUNCH_FAILED = 125,
+    LAUNCH_NOT_EXECUTABLE = 126,
+    LAUNCH_NOT_FOUND = 127
+};
 
 /* The summary reports a resident size that exceeds every guarded process by this much, and unguarded processes from
  * this size on. */
@@ -34,11 +41,12 @@ struct launch {
     const char *library;                /* --library */
     const char *library_name;           /* base name of the library's file */
     bool is_quiet;
-    bool is_check;       /* --check */
-    bool is_json;        /* --json */
-    uint64_t jail_bytes; /* --jail; 0: none */
-    unsigned complaints; /* number of invalid values */
-    char **program;      /* program and arguments, NULL-terminated */
+    bool is_check;             /* --check */
+    bool is_json;              /* --json */
+    uint64_t jail_bytes;       /* --jail; 0: none */
+    struct launch_claim claim; /* --claim and what belongs to it */
+    unsigned complaints;       /* number of invalid values */
+    char **program;            /* program and arguments, NULL-terminated */
 
     bool is_new_job; /* the child is the job's first process */
     char job[64];

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "launch/check/check.h"
+#include "launch/claim_inside.h"
 #include "launch/launch.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
@@ -44,6 +45,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = LAUNCH_USAGE;
     setlocale(LC_CTYPE, "");
     launch_jail_inside(argv);
+    launch_claim_inside(argv);
     check_answer_inside(argv);
     launch_parse(&launch, argc, argv);
     if (launch.is_check && launch.complaints == 0)
@@ -62,6 +64,10 @@ int main(int argc, char **argv)
     const char *disabled = getenv(sg_option_table[SG_OPTION_DISABLE].variable);
     bool is_disabled = disabled != NULL && strcmp(disabled, "1") == 0;
     enum launch_obstacle obstacle = launch_program_warn(launch.program[0], library);
+    if (is_disabled && launch.claim.is_wanted) {
+        fputs("sparkguard: --claim has no effect: the guard is disabled\n", stderr);
+        launch.claim.is_wanted = false;
+    }
     launch.is_guarded = obstacle == LAUNCH_NO_OBSTACLE && !is_disabled;
     launch_preload(library); /* also beside musl: programs of glibc that it starts are guarded */
     int failure = launch_run(&launch);

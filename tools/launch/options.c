@@ -16,7 +16,15 @@
 
 #define NOT_STARTED "the program is not started"
 
-enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT, KEY_JAIL, KEY_CHECK, KEY_JSON };
+enum {
+    KEY_QUIET = 'q',
+    KEY_OPTION = 256,
+    KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT,
+    KEY_JAIL,
+    KEY_CHECK,
+    KEY_JSON,
+    KEY_CLAIM
+};
 
 static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
 {
@@ -63,6 +71,33 @@ static void take_jail(struct launch *launch, const char *value)
     launch->complaints++;
 }
 
+static void take_claim(struct launch *launch, enum launch_claim_option option, const char *value)
+{
+    const struct launch_claim_option_info *info = &launch_claim_options[option];
+    char *name = text_format("--%s", info->name);
+    if (!launch_claim_take(&launch->claim, option, value)) {
+        bad_value_say("sparkguard", name, value, env_check_fault(info->kind, value), info->example, NOT_STARTED);
+        launch->complaints++;
+    } else if (option == CLAIM_SIZE) {
+        bad_value_warn_of_unit("sparkguard", name, value, info->example);
+    }
+    free(name);
+}
+
+/* Returns 0, or EINVAL after a message about options that do not go together. */
+static error_t check_together(const struct launch *launch)
+{
+    if (launch->is_json && !launch->is_check) {
+        fputs("sparkguard: --json belongs to --check\n", stderr);
+        return EINVAL;
+    }
+    if (!launch->claim.is_wanted && launch->claim.has_details) {
+        fputs("sparkguard: --claim-wait, --claim-ttl and --priority belong to --claim\n", stderr);
+        return EINVAL;
+    }
+    return 0;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     static char one[] = "1";
@@ -96,10 +131,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         fputs("sparkguard: which program? for example: sparkguard python3 train.py\n", stderr);
         return EINVAL;
     case ARGP_KEY_END:
-        if (launch->is_json && !launch->is_check)
-            fputs("sparkguard: --json belongs to --check\n", stderr);
-        return launch->is_json && !launch->is_check ? EINVAL : 0;
+        return check_together(launch);
     default:
+        if (key >= KEY_CLAIM && key < KEY_CLAIM + CLAIM_OPTION_COUNT) {
+            take_claim(launch, (enum launch_claim_option)(key - KEY_CLAIM), argument);
+            return 0;
+        }
         if (key < KEY_OPTION || key >= KEY_LIBRARY)
             return ARGP_ERR_UNKNOWN;
         take_option(launch, (enum sg_option)(key - KEY_OPTION), argument != NULL ? argument : one);
@@ -151,7 +188,7 @@ static void suggest_option(const struct argp_option *options, char **argv)
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    enum { OWN_COUNT = 5 };
+    enum { OWN_COUNT = 5 + CLAIM_OPTION_COUNT };
     struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + 1] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
@@ -179,15 +216,21 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         "check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing",
         2};
     options[SG_OPTION_COUNT + 4] = (struct argp_option){"json", KEY_JSON, NULL, 0, "with --check: print JSON", 2};
+    for (int i = 0; i < CLAIM_OPTION_COUNT; i++) {
+        const struct launch_claim_option_info *info = &launch_claim_options[i];
+        options[SG_OPTION_COUNT + 5 + i] =
+            (struct argp_option){info->name, KEY_CLAIM + i, info->argument, 0, info->help, 2};
+    }
     const struct argp parser = {
         .options = options,
         .parser = parse_option,
         .args_doc = "PROGRAM [ARGUMENT...]\n--check [PROGRAM [ARGUMENT...]]",
-        .doc = "Runs a program under the guard: memory requests that would take the machine down are refused by the "
-               "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
-               "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
-               "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 not "
-               "found, 2 usage. With --check: 0 it would be guarded, 1 it would not.",
+        .doc =
+            "Runs a program under the guard: memory requests that would take the machine down are refused by the "
+            "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
+            "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
+            "Exit status: the program's; 124 no claim, 125 the launcher failed, 126 the program cannot be run, 127 not "
+            "found, 2 usage. With --check: 0 it would be guarded, 1 it would not.",
     };
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */
         suggest_option(options, argv);

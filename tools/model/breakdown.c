@@ -8,8 +8,9 @@
 #include "model/model.h"
 
 const char *const model_part_name[MODEL_PART_COUNT] = {
-    [MODEL_PART_GUARDED] = "guarded", [MODEL_PART_OTHER] = "other",     [MODEL_PART_PROMISED] = "promised",
-    [MODEL_PART_CAPACITY] = "room",   [MODEL_PART_RESERVE] = "reserve", [MODEL_PART_FLOOR] = "floor",
+    [MODEL_PART_GUARDED] = "guarded", [MODEL_PART_OTHER] = "other",   [MODEL_PART_PROMISED] = "promised",
+    [MODEL_PART_CLAIMED] = "claimed", [MODEL_PART_CAPACITY] = "room", [MODEL_PART_RESERVE] = "reserve",
+    [MODEL_PART_FLOOR] = "floor",
 };
 
 static uint64_t known(uint64_t bytes)
@@ -28,12 +29,13 @@ bool model_machine_parts(const struct model_machine *machine, struct model_part 
     part[MODEL_PART_GUARDED].bytes = bytes_min(arrived, used);
     part[MODEL_PART_OTHER].bytes = used - part[MODEL_PART_GUARDED].bytes;
     part[MODEL_PART_PROMISED].bytes = machine->promised_bytes;
+    part[MODEL_PART_CLAIMED].bytes = machine->claimed_bytes;
     part[MODEL_PART_CAPACITY].bytes = bytes_less(machine->usable_bytes, reserve);
     part[MODEL_PART_RESERVE].bytes = reserve;
     part[MODEL_PART_FLOOR].bytes = known(machine->floor_bytes);
     /* The bar shows the machine: memory that a cgroup withholds stays blank, and a reserve partly in use is shorter. */
     uint64_t left = machine->total_bytes;
-    static const int order[] = {MODEL_PART_GUARDED, MODEL_PART_OTHER,   MODEL_PART_PROMISED,
+    static const int order[] = {MODEL_PART_GUARDED, MODEL_PART_OTHER,   MODEL_PART_PROMISED, MODEL_PART_CLAIMED,
                                 MODEL_PART_FLOOR,   MODEL_PART_RESERVE, MODEL_PART_CAPACITY};
     for (size_t i = 0; i < MODEL_PART_COUNT; i++) {
         uint64_t inside = order[i] == MODEL_PART_RESERVE ? part[MODEL_PART_FLOOR].bytes : 0;

@@ -11,6 +11,7 @@
  *   - In flight counts in full, also where it is device memory, which no cgroup bounds, or that of a discrete GPU,
  *     which is not the machine's: for as long as the call takes, too little is shown as usable, never too much.
  *   - Device memory of a discrete GPU under SPARKGUARD_UNIFIED=on, which the library takes off too, is not.
+ * A claim counts against every constraint, also against a cgroup that its job is not in: the report cannot tell.
  * Promises of forked children are their own: what they inherited is promised to the parent.
  *
  * The same prefix as the library's, SPARKGUARD_SYSTEM_ROOT, stands before /proc/meminfo and the cgroups.
@@ -134,6 +135,7 @@ static uint64_t taken_of(const struct model *model, const struct cgroup_constrai
                 taken = bytes_add(taken, process->in_flight_bytes);
             }
     taken = bytes_add(taken, model_same_bytes_promised(&promised, model));
+    taken = bytes_add(taken, model->machine.claimed_bytes);
     model_same_bytes_free(&promised);
     return taken;
 }
@@ -235,6 +237,8 @@ static void sum_processes(const struct model *model, struct model_machine *machi
         }
     machine->guarded_bytes = bytes_less(model_same_bytes_live(&running, model), device);
     machine->promised_bytes = model_same_bytes_promised(&running, model);
+    for (size_t i = 0; i < model->claims.count; i++)
+        machine->claimed_bytes = bytes_add(machine->claimed_bytes, model->claims.at[i].rest_bytes);
     model_same_bytes_free(&running);
 }
 

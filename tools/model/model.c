@@ -215,8 +215,10 @@ static int read_directory(struct model *model, struct model_segment *segment, co
             read_past(model, segment, directory, names[i]);
     }
     model_segment_names_free(names, count);
-    if (!is_history)
+    if (!is_history) {
         check_ledger(model, directory, path);
+        model_claims_read(&model->claims, directory, path);
+    }
     close(directory);
     return 0;
 }
@@ -290,6 +292,7 @@ void model_free(struct model *model)
     struct model_job *job, *next;
     DL_FOREACH_SAFE (model->jobs, job, next)
         model_job_free(job);
+    model_claims_free(&model->claims);
     model_unguarded_free(model);
     model_unguarded_containers_free(model);
     host_containers_free(&model->containers);

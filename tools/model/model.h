@@ -14,6 +14,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
+#include "model/claims.h"
 #include "model/host/host.h"
 #include "model/segment_reader.h"
 #include "model/verdict.h"
@@ -181,10 +182,12 @@ struct model_machine {
     uint64_t total_bytes;
     uint64_t ordinary_bytes; /* total_bytes less the memory set aside for huge pages; percentages refer to it */
     uint64_t available_bytes;
-    uint64_t usable_bytes; /* of the constraint with the least headroom; the reserve is not subtracted */
+    uint64_t usable_bytes; /* of the constraint with the least headroom, for a job without a claim; the reserve is not
+                            * subtracted */
     uint64_t reserve_bytes;
     uint64_t floor_bytes;
     uint64_t promised_bytes;
+    uint64_t claimed_bytes;     /* what is left of the claims of running jobs */
     uint64_t guarded_bytes;     /* live bytes of all running processes in the machine's memory */
     uint64_t unaccounted_bytes; /* SG_UNKNOWN: no process has measured any */
     uint64_t swap_total_bytes;
@@ -260,6 +263,7 @@ struct model {
     size_t unguarded_count;
     struct model_unguarded_container unguarded_containers[MODEL_UNGUARDED_CAPACITY]; /* in the same order */
     size_t unguarded_container_count;
+    struct model_claims claims;        /* of the directories read */
     struct host_containers containers; /* records of sparkguard-runtime beside the directories read */
     /* Other directories, which are not counted here: the first ones by name, and the number of all. */
     char *other_directories[MODEL_OTHER_DIRECTORY_CAPACITY];
@@ -331,11 +335,12 @@ bool model_process_is_alone(const struct model_process *process);
 const char *model_process_alone_reason(const struct model_process *process);
 
 /* Parts of the machine's memory, in the order of a bar from left to right: held by guarded processes, otherwise in use,
- * promised, headroom that admission would grant now, reserve. The floor is a part of the reserve. */
+ * promised, what is left of the jobs' claims, headroom that admission would grant now, reserve. The floor is a part of the reserve. */
 enum model_part_kind {
     MODEL_PART_GUARDED,
     MODEL_PART_OTHER,
     MODEL_PART_PROMISED,
+    MODEL_PART_CLAIMED,
     MODEL_PART_CAPACITY,
     MODEL_PART_RESERVE,
     MODEL_PART_FLOOR,

@@ -30,6 +30,7 @@ static json_t *machine_of(const struct model *model)
     json_object_set_new(object, "reserve_bytes", json_of_number(machine->reserve_bytes));
     json_object_set_new(object, "floor_bytes", json_of_number(machine->floor_bytes));
     json_object_set_new(object, "promised_bytes", json_of_number(machine->promised_bytes));
+    json_object_set_new(object, "claimed_bytes", json_of_number(machine->claimed_bytes));
     json_object_set_new(object, "swap_total_bytes", json_of_number(machine->swap_total_bytes));
     json_object_set_new(object, "swap_used_bytes", json_of_number(machine->swap_used_bytes));
     json_object_set_new(object, "unaccounted_bytes", json_of_number(machine->unaccounted_bytes));
@@ -216,7 +217,17 @@ static json_t *runs_of(const struct model_job *job)
     return runs;
 }
 
-static json_t *job_of(const struct model_job *job)
+static void add_claims(json_t *object, const struct model *model, const struct model_job *job)
+{
+    const struct model_job_claims claims = model_claims_of(&model->claims, job->name, job->directory);
+    json_object_set_new(object, "claimed_bytes", json_of_number(claims.bytes));
+    json_object_set_new(object, "claim_left_bytes", json_of_number(claims.rest_bytes));
+    json_object_set_new(object, "claim_state", json_of_text(model_claims_state(&claims)));
+    json_object_set_new(object, "queue_position",
+                        claims.queue_position != 0 ? json_of_number(claims.queue_position) : json_null());
+}
+
+static json_t *job_of(const struct model *model, const struct model_job *job)
 {
     const struct model_process *process;
     json_t *object = json_object(), *processes = json_array();
@@ -225,6 +236,7 @@ static json_t *job_of(const struct model_job *job)
     json_object_set_new(object, "limit_bytes", json_of_number(job->limit_bytes));
     json_object_set_new(object, "live_bytes", json_of_number(job->live_bytes));
     json_object_set_new(object, "peak_bytes", json_of_number(job->peak_bytes));
+    add_claims(object, model, job);
     add_verdict(object, &job->runs[job->run_count - 1].verdict);
     json_object_set_new(object, "runs", runs_of(job));
     json_object_set_new(object, "processes", processes);
@@ -271,7 +283,7 @@ void report_render_json(const struct model *model, FILE *stream)
     json_object_set_new(root, "machine", machine_of(model));
     json_object_set_new(root, "jobs", jobs);
     DL_FOREACH (model->jobs, job)
-        json_array_append_new(jobs, job_of(job));
+        json_array_append_new(jobs, job_of(model, job));
     json_object_set_new(root, "unguarded", unguarded);
     for (size_t i = 0; i < model->unguarded_count; i++)
         json_array_append_new(unguarded, unguarded_of(&model->unguarded[i]));

@@ -18,8 +18,9 @@ static const struct appearance {
     enum style_colour colour;
 } appearances[] = {
     [MODEL_PART_GUARDED] = {"█", "#", STYLE_GREEN},   [MODEL_PART_OTHER] = {"▓", "%", STYLE_CYAN},
-    [MODEL_PART_PROMISED] = {"▒", "+", STYLE_YELLOW}, [MODEL_PART_CAPACITY] = {"·", ".", STYLE_PLAIN},
-    [MODEL_PART_RESERVE] = {"╱", "/", STYLE_DIM},     [MODEL_PART_FLOOR] = {"╳", "x", STYLE_RED},
+    [MODEL_PART_PROMISED] = {"▒", "+", STYLE_YELLOW}, [MODEL_PART_CLAIMED] = {"░", "-", STYLE_YELLOW},
+    [MODEL_PART_CAPACITY] = {"·", ".", STYLE_PLAIN},  [MODEL_PART_RESERVE] = {"╱", "/", STYLE_DIM},
+    [MODEL_PART_FLOOR] = {"╳", "x", STYLE_RED},
 };
 
 static size_t cells_of(uint64_t bytes, uint64_t total, size_t width)
@@ -53,7 +54,7 @@ static void put_legend(const struct model_part part[MODEL_PART_COUNT], const str
     size_t column = 0;
     for (int i = 0; i < MODEL_PART_COUNT; i++) {
         char size[TEXT_SIZE_CAPACITY];
-        if (part[i].bytes == 0 && (i == MODEL_PART_PROMISED || i == MODEL_PART_FLOOR))
+        if (part[i].bytes == 0 && (i == MODEL_PART_PROMISED || i == MODEL_PART_CLAIMED || i == MODEL_PART_FLOOR))
             continue;
         char *piece = text_format("%s %s %s", style->is_utf8 ? appearances[i].glyph : appearances[i].ascii_glyph,
                                   model_part_name[i], text_size(size, part[i].bytes));

@@ -212,6 +212,20 @@ static void put_runs(struct model_job *job, bool names_runs, const struct style 
     }
 }
 
+/* Prints what the job has claimed, and how much of that is left; or its place in the queue. */
+static void put_claims(const struct model *model, const struct model_job *job, const struct style *style)
+{
+    const struct model_job_claims claims = model_claims_of(&model->claims, job->name, job->directory);
+    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
+    text_size(size, claims.bytes);
+    if (claims.is_held)
+        put_note(style, STYLE_PLAIN,
+                 text_format("claim of %s, %s of it not used", size, text_size(left, claims.rest_bytes)));
+    else if (claims.queue_position != 0)
+        put_note(style, STYLE_YELLOW,
+                 text_format("waits for a claim of %s, number %" PRIu64 " in the queue", size, claims.queue_position));
+}
+
 static void put_jobs(const struct model *model, const struct model_scope *scope, const struct style *style)
 {
     struct model_job *job;
@@ -221,6 +235,7 @@ static void put_jobs(const struct model *model, const struct model_scope *scope,
         size_t ended = is_all ? 0 : model_fold(job, false);
         fputc('\n', style->stream);
         put_job_headline(job, model->directory_count > 1, names_runs, style);
+        put_claims(model, job, style);
         put_runs(job, names_runs, style);
         if (running > 0)
             fprintf(style->stream, "  and %zu smaller running processes; --all shows them\n", running);

@@ -15,9 +15,13 @@
 static const struct {
     const char *ground, *lines;
 } fillings[MODEL_PART_COUNT] = {
-    [MODEL_PART_GUARDED] = {"#4f9d63", "M0 0"},          [MODEL_PART_OTHER] = {"#6f93b5", "M0 4h8"},
-    [MODEL_PART_PROMISED] = {"#d9b65c", "M2 2h2M6 6h2"}, [MODEL_PART_CAPACITY] = {"none", "M0 0"},
-    [MODEL_PART_RESERVE] = {"#c4c4c4", "M0 8l8 -8"},     [MODEL_PART_FLOOR] = {"#cf6a61", "M0 8l8 -8M0 0l8 8"},
+    [MODEL_PART_GUARDED] = {"#4f9d63", "M0 0"},
+    [MODEL_PART_OTHER] = {"#6f93b5", "M0 4h8"},
+    [MODEL_PART_PROMISED] = {"#d9b65c", "M2 2h2M6 6h2"},
+    [MODEL_PART_CLAIMED] = {"#efe3c2", "M2 0v8M6 0v8"},
+    [MODEL_PART_CAPACITY] = {"none", "M0 0"},
+    [MODEL_PART_RESERVE] = {"#c4c4c4", "M0 8l8 -8"},
+    [MODEL_PART_FLOOR] = {"#cf6a61", "M0 8l8 -8M0 0l8 8"},
 };
 
 static void put_patterns(FILE *stream)

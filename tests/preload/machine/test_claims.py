@@ -1,0 +1,389 @@
+"""sparkguard --claim: memory set aside for a job before it starts, the queue, and what the others get meanwhile."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from lib.ledger import hash_of
+from lib.machine import GIB, LEFT, MIB, set_available, wait_until
+
+CLAIM_FLAG = 1 << 7  # SG_SLOT_CLAIM
+NO_CLAIM = 124
+
+
+@pytest.fixture
+def claims(place):
+    return Claims(place)
+
+
+def end_all(group):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+class Claims:
+    """Runs the launcher with --claim on the machine of a place. All other programs there are of the job "other"."""
+
+    def __init__(self, place):
+        self.place = place
+        place.env["SPARKGUARD_JOB"] = "other"
+
+    def command(self, size, *options, job):
+        claim = [f"--claim={size}"] if size else []
+        return [self.place.guard.build / "sparkguard", f"--job={job}", *claim, *options]
+
+    def holder(self, size, commands="", *options, job="claimer"):
+        """A program that has claimed, has done what it was told, and waits."""
+        return self.place.holder(commands, prefix=self.command(size, *options, job=job), preload=())
+
+    def start(self, size, *options, job="waiter", program=("true",)):
+        command = [*self.command(size, *options, job=job), *program]
+        process = self.place.guard.popen(command, self.place.env, preload=(), start_new_session=True)
+        self.place.stack.callback(process.communicate)
+        self.place.stack.callback(end_all, process.pid)
+        return process
+
+    def run(self, *arguments, **options):
+        process = self.start(*arguments, **options)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def jobs(self):
+        command = [self.place.guard.build / "sparkguard-report", "--json", "--all"]
+        done = subprocess.run(command, env=self.place.guard.environment(self.place.env, preload=()), capture_output=True)
+        return {job["job"]: job for job in json.loads(done.stdout)["jobs"]}
+
+    def queue(self):
+        """The places of the waiting claims by job."""
+        return {name: job["queue_position"] for name, job in self.jobs().items() if job["queue_position"]}
+
+    def wait_in_queue(self, job, position):
+        wait_until(lambda: self.queue().get(job) == position)
+
+
+# ---- what others get ----
+
+
+def test_claim_is_taken_off_what_others_get(place, claims):
+    claims.holder("4G")
+    place.assert_left(LEFT - 4 * GIB)
+
+
+def test_own_requests_draw_on_the_claim_first(place, claims):
+    claims.holder("4G", "malloc 3G")
+    place.assert_left(LEFT - 4 * GIB)
+
+
+def test_what_exceeds_the_claim_is_judged_as_ever(place, claims):
+    tenant = claims.holder("4G", "malloc 3G malloc 3G malloc 3G")
+    assert tenant.answers == ["ok", "ok", "ENOMEM"]
+    place.assert_left(LEFT - 6 * GIB)
+
+
+def test_freed_memory_returns_to_the_claim(place, claims):
+    claims.holder("4G", "malloc 3G free 0")
+    place.assert_left(LEFT - 4 * GIB)
+
+
+def test_children_draw_on_the_claim_of_their_job(place, claims):
+    claims.holder("4G", "malloc 1G fork malloc 2G")
+    place.assert_left(LEFT - 4 * GIB)
+
+
+def test_claimed_memory_can_be_had_though_others_ask(place, claims):
+    tenant = claims.holder("4G", "wait malloc 3900M")
+    assert place.take("malloc 5G malloc 3G malloc 2G") == ["ENOMEM", "ok", "ENOMEM"]
+    assert tenant.go().ready() == ["ok"]
+
+
+def test_two_claims_of_one_job_add_up(place, claims):
+    claims.holder("2G", "malloc 1G", job="twice")
+    claims.holder("3G", job="twice")
+    place.assert_left(LEFT - 5 * GIB)
+
+
+def test_claims_never_exceed_the_headroom(place, claims):
+    claims.holder("5G", job="first")
+    place.holder("malloc 2G")
+    done = claims.run("2G")
+    assert done.returncode == NO_CLAIM and "now; nothing was started" in done.stderr
+    assert claims.run("900M").returncode == 0
+
+
+def test_refusal_names_what_others_have_claimed(place, claims):
+    claims.holder("4G", "malloc 1G")
+    done = place.guard.run([place.admit_take, "malloc", "6G"], env=place.env)
+    assert ", 3.0 GiB claimed by other jobs" in done.stderr
+
+
+def test_claims_refuse_no_small_requests(place, claims):
+    """A claim takes no memory yet: only what is really short of memory meets the floor."""
+    tenant = place.holder("wait small 64K 96M")
+    claims.holder("7G")
+    set_available(place, 3 * GIB)
+    assert tenant.go().ready() == [96 * MIB]
+
+
+# ---- the end of a claim ----
+
+
+def test_claim_ends_with_its_job(place, claims):
+    claims.holder("4G").end()
+    place.assert_left(LEFT)
+
+
+def test_claim_ends_with_a_killed_job(place, claims):
+    tenant = claims.holder("4G", "malloc 1G")
+    tenant.kill()
+    place.assert_left(LEFT)
+
+
+def test_claim_ends_with_a_killed_launcher(place, claims):
+    tenant = claims.holder("4G", "malloc 1G")
+    os.kill(tenant.pid, signal.SIGKILL)
+    tenant.process.wait()
+    place.assert_left(LEFT - GIB)
+    end_all(tenant.pid)
+
+
+def test_claimant_ends_with_its_launcher(place, claims):
+    claims.holder("6G", job="first")
+    waiter = claims.start("7G", "--claim-wait=60")
+    claims.wait_in_queue("waiter", 1)
+    waiter.kill()
+    wait_until(lambda: claims.queue() == {})
+
+
+def storm(claims, count):
+    """Starts claimants with a claim that waits or not, and kills each at some moment."""
+    rng, live = random.Random(7), []
+    for i in range(count):
+        process = claims.start(f"{rng.randint(1, 6)}G", "--quiet", "--claim-wait=60", job=f"storm-{i % 40}", program=("sleep", "60"))
+        live.append((process, time.monotonic() + rng.random() / 4))
+        while len(live) > 8 or (i == count - 1 and live):
+            process, end = live.pop(0)
+            time.sleep(max(0, end - time.monotonic()))
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_killed_claimants_leave_nothing(place, claims):
+    place.holder("malloc 1G")
+    storm(claims, 60)
+    place.assert_left(LEFT - GIB)
+    assert claims.queue() == {}
+
+
+@pytest.mark.long
+@pytest.mark.timeout_seconds(600)
+def test_a_thousand_killed_claimants_leave_nothing(place, claims):
+    place.holder("malloc 1G")
+    storm(claims, 1000)
+    place.assert_left(LEFT - GIB)
+    assert claims.queue() == {}
+
+
+def test_unused_claim_is_given_up(place, claims):
+    tenant = claims.holder("4G", "malloc 100M", "--claim-ttl=0.3")
+    wait_until(lambda: claims.jobs()["claimer"]["claim_state"] == "none")
+    place.assert_left(LEFT - 100 * MIB)
+    tenant.end()
+
+
+def test_used_claim_is_not_given_up(place, claims):
+    claims.holder("4G", "malloc 300M", "--claim-ttl=0.3")
+    time.sleep(0.8)
+    place.assert_left(LEFT - 4 * GIB)
+
+
+# ---- the queue ----
+
+
+def test_without_a_wait_the_answer_comes_at_once(place, claims):
+    claims.holder("6G", job="first")
+    done = claims.run("4G", program=("touch", place.machine.root / "started"))
+    assert done.returncode == NO_CLAIM and not (place.machine.root / "started").exists()
+    assert done.stderr.startswith("sparkguard: no claim of 4.0 GiB: 2.0 GiB can be claimed now; nothing was started")
+
+
+def test_end_of_the_wait(place, claims):
+    claims.holder("6G", job="first")
+    begin = time.monotonic()
+    done = claims.run("4G", "--claim-wait=0.5")
+    assert done.returncode == NO_CLAIM and time.monotonic() - begin >= 0.5
+    assert "no claim of 4.0 GiB within 0.5 s" in done.stderr
+
+
+def test_queue_is_first_come_first_served(place, claims):
+    first = claims.holder("6G", job="first")
+    large = claims.start("7G", "--claim-wait=60", job="large")
+    claims.wait_in_queue("large", 1)
+    small = claims.start("1G", "--claim-wait=60", job="small")  # it would fit, and waits all the same
+    claims.wait_in_queue("small", 2)
+    assert place.take("malloc 1G") == ["ok"], "the queue takes nothing from others"
+    assert large.poll() is None and small.poll() is None
+    first.end()
+    assert large.wait(20) == 0 and small.wait(20) == 0
+    assert "claims before it: 1" in small.stderr.read()
+
+
+def test_higher_priority_goes_first(place, claims):
+    claims.holder("6G", job="first")
+    claims.start("7G", "--claim-wait=60", job="large")
+    claims.wait_in_queue("large", 1)
+    assert claims.run("1G", "--priority=5").returncode == 0
+    done = claims.run("1G", "--priority=-5")
+    assert done.returncode == NO_CLAIM and "1 claim is before it" in done.stderr
+
+
+def test_killed_claimant_makes_room_in_the_queue(place, claims):
+    claims.holder("6G", job="first")
+    large = claims.start("7G", "--claim-wait=60", job="large")
+    claims.wait_in_queue("large", 1)
+    small = claims.start("1G", "--claim-wait=60", job="small")
+    claims.wait_in_queue("small", 2)
+    os.killpg(large.pid, signal.SIGKILL)
+    assert small.wait(20) == 0
+
+
+def test_signal_ends_the_wait(place, claims):
+    claims.holder("6G", job="first")
+    waiter = claims.start("7G", "--claim-wait=60")
+    claims.wait_in_queue("waiter", 1)
+    os.kill(waiter.pid, signal.SIGTERM)
+    assert waiter.wait(20) == -signal.SIGTERM
+    wait_until(lambda: claims.queue() == {})
+
+
+def test_none_is_refused_while_it_runs(place, claims):
+    """Sixteen jobs at once that need three times what the machine has: with claims all get what they want."""
+    rng = random.Random(3)
+    sizes = [rng.randint(1, 6) for _ in range(16)]
+    jobs = []
+    for i, size in enumerate(sizes):
+        words = " ".join(["malloc", "240M"] * 4 * size).split()
+        jobs.append(claims.start(f"{size}G", "--quiet", "--claim-wait=100", job=f"job-{i}", program=[place.admit_take, *words]))
+    for size, job in zip(sizes, jobs, strict=True):
+        out, err = job.communicate(timeout=100)
+        assert job.returncode == 0, err
+        assert out.split() == ["ok"] * 4 * size, f"{size}: {err}"
+    place.assert_left(LEFT)
+
+
+# ---- what cannot be claimed ----
+
+
+def test_more_than_there_is_can_never_be_claimed(claims):
+    done = claims.run("15G", "--claim-wait=60")
+    assert done.returncode == NO_CLAIM
+    assert "15.0 GiB can never be claimed here, at most 14.0 GiB; nothing was started" in done.stderr
+
+
+def test_cgroups_bound_a_claim(place, claims):
+    place.machine.write("proc/self/cgroup", "0::/box\n").v2("/box", maximum=3 * GIB)
+    done = claims.run("4G", "--claim-wait=60")
+    assert done.returncode == NO_CLAIM and "can never be claimed here" in done.stderr
+    claims.holder("2G")
+    place.assert_left(GIB - 768 * MIB)  # a reserve in bytes is at most a quarter of a cgroup
+
+
+def test_program_that_cannot_be_run(claims):
+    assert claims.run("1G", program=("no-such-program",)).returncode == 127
+    assert claims.run("1G", program=("/etc/passwd",)).returncode == 126
+
+
+def test_processes_that_share_nothing_have_no_claims(place, claims):
+    place.guard.directory.mkdir(mode=0o777)
+    place.guard.directory.chmod(0o777)
+    done = claims.run("1G")
+    assert done.returncode == 125 and "no other process would see the claim" in done.stderr
+    place.guard.directory.chmod(0o700)
+
+
+def test_exit_status_is_the_programs(claims):
+    assert claims.run("1G", program=("sh", "-c", "exit 5")).returncode == 5
+    assert claims.run("1G", program=("sh", "-c", "kill -9 $$")).returncode == -9
+
+
+@pytest.mark.parametrize("options", [["--claim-wait=5"], ["--claim-ttl=5"], ["--priority=5"]])
+def test_details_belong_to_a_claim(claims, options):
+    done = claims.run(None, *options)
+    assert done.returncode == 2 and "belong to --claim" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--claim=many", "--claim=0", "--claim-wait=soon", "--claim-ttl=-1", "--priority=5000"])
+def test_bad_values(claims, option):
+    done = claims.run("1G", option)
+    assert done.returncode == 2 and "a good one:" in done.stderr and "the program is not started" in done.stderr
+
+
+# ---- auto ----
+
+
+def test_auto_claims_what_earlier_runs_took(place, claims):
+    words = (place.admit_take, "malloc", "1G", "wait")
+    first = claims.place.tenant([*claims.command(None, job="learnt"), *words], preload=())
+    first.ready()
+    first.end()
+    second = claims.place.tenant([*claims.command("auto", job="learnt"), *words], preload=())
+    second.ready()
+    place.assert_left(LEFT - GIB * 11 // 10, above=2 * MIB)
+    second.go()
+    _, stderr = second.process.communicate(timeout=60)
+    assert "claims 1.1 GiB: the highest peak of 1 recorded run, 1.0 GiB, and 10%" in stderr
+
+
+def test_auto_without_a_record_starts_nothing(claims):
+    done = claims.run("auto")
+    assert done.returncode == 2 and "no run of this command line is on record" in done.stderr
+
+
+# ---- what is seen ----
+
+
+def test_report_shows_claims_and_queue(place, claims):
+    claims.holder("6G", "malloc 2G", job="server")
+    claims.start("7G", "--claim-wait=60", job="train")
+    claims.wait_in_queue("train", 1)
+    keys = ("claimed_bytes", "claim_state", "queue_position")
+    jobs = claims.jobs()
+    assert [jobs["server"][key] for key in keys] == [6 * GIB, "held", None]
+    assert 4 * GIB - MIB * 8 < jobs["server"]["claim_left_bytes"] <= 4 * GIB
+    assert [jobs["train"][key] for key in keys] == [7 * GIB, "queued", 1]
+    command = [place.guard.build / "sparkguard-report"]
+    text = subprocess.run(command, env=place.guard.environment(place.env, preload=()), capture_output=True, text=True).stdout
+    assert "claim of 6.0 GiB, 4.0 GiB of it not used" in text
+    assert "waits for a claim of 7.0 GiB, number 1 in the queue" in text
+
+
+def test_claimant_leaves_no_record_of_its_own(place, claims):
+    tenant = claims.holder("1G", "malloc 100M")
+    (job,) = [job for name, job in claims.jobs().items() if name == "claimer"]
+    assert [os.path.basename(process["command"].split()[0]) for process in job["processes"]] == ["admit_take"]
+    tenant.end()
+
+
+# ---- the registry says what cannot be ----
+
+
+def test_absurd_claim_hides_memory_but_harms_nobody(place):
+    place.holder("malloc 1M")
+    place.ledger.put("claim_places", 1)
+    words = {"flags": CLAIM_FLAG, "job_hash": hash_of("ghost"), "claimed_bytes": (1 << 64) - 1}
+    with place.ledger.entry(9, **words):
+        assert place.take("malloc 1G small 1K 1M") == ["ENOMEM", MIB]
+    place.assert_left(LEFT - MIB)
+
+
+def test_entry_that_is_no_claim_claims_nothing(place):
+    place.holder("malloc 1M")
+    place.ledger.put("claim_places", 1)
+    with place.ledger.entry(9, job_hash=hash_of("ghost"), claimed_bytes=4 * GIB):
+        place.assert_left(LEFT - MIB)
+
+

@@ -1,0 +1,272 @@
+/*
+ * claim.c - the launcher's side of --claim; see claim.h.
+ */
+#define _GNU_SOURCE
+#include "launch/claim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/text.h"
+#include "common/tool.h"
+#include "launch/launch.h"
+#include "model/claims.h"
+#include "model/model.h"
+#include "sparkguard_abi.h"
+
+/* --claim=auto adds this much to the highest peak on record. */
+enum { MARGIN_PERCENT = 10 };
+
+/* A claim is unused if the job has taken less than this part of it. A Python program holds some memory by itself. */
+enum { USED_PART = 16 };
+
+#define MIB (UINT64_C(1) << 20)
+
+const struct launch_claim_option_info launch_claim_options[CLAIM_OPTION_COUNT] = {
+    [CLAIM_SIZE] = {"claim", "SIZE|auto", "80G",
+                    "set memory aside for PROGRAM before it starts; auto: the highest peak on record for this command "
+                    "line, and 10% more",
+                    SG_OPTION_LIMIT},
+    [CLAIM_WAIT] = {"claim-wait", "SECONDS", "600",
+                    "wait this long for the claim, in the order of the claims (0); exit 124 without it",
+                    SG_OPTION_WAIT},
+    [CLAIM_TTL] = {"claim-ttl", "SECONDS", "900",
+                   "give the claim up if less than a sixteenth of it is in use after this time", SG_OPTION_WAIT},
+    [CLAIM_PRIORITY] = {"priority", "NUMBER", "10",
+                        "a waiting claim goes before all of lower numbers (0, -1000 to 1000)", SG_OPTION_OOM_SCORE_ADJ},
+};
+
+static bool take_size(struct launch_claim *claim, const char *text)
+{
+    struct sg_size size;
+    claim->is_wanted = true;
+    claim->is_auto = strcmp(text, "auto") == 0;
+    if (claim->is_auto)
+        return true;
+    if (sg_parse_size(text, &size) != 0)
+        return false;
+    claim->bytes = sg_size_of(size, size.percent_milli != 0 ? launch_machine_bytes() : 0);
+    return claim->bytes != 0;
+}
+
+bool launch_claim_take(struct launch_claim *claim, enum launch_claim_option option, const char *text)
+{
+    claim->has_details = claim->has_details || option != CLAIM_SIZE;
+    switch (option) {
+    case CLAIM_SIZE:
+        return take_size(claim, text);
+    case CLAIM_WAIT:
+        return sg_parse_seconds(text, &claim->wait_ns) == 0;
+    case CLAIM_TTL:
+        return sg_parse_seconds(text, &claim->ttl_ns) == 0;
+    case CLAIM_PRIORITY:
+        return sg_parse_number(text, &claim->priority) == 0 && claim->priority >= -1000 && claim->priority <= 1000;
+    case CLAIM_OPTION_COUNT:
+        break;
+    }
+    return false;
+}
+
+/* ---- the size of --claim=auto ------------------------------------------------------------------------------------ */
+
+/* Returns the program's command line as a record has it: arguments separated by blanks, cut to the record's size. */
+static char *command_of(char *const *program)
+{
+    char *all = tool_allocate(SG_COMMAND_BYTES, 1);
+    size_t length = 0;
+    for (; *program != NULL && length < SG_COMMAND_BYTES - 1; program++)
+        length += (size_t)snprintf(all + length, SG_COMMAND_BYTES - length, "%s%s", length != 0 ? " " : "", *program);
+    return all;
+}
+
+/* Returns the highest peak of all recorded runs that began with this command line, and counts these runs. */
+static uint64_t peak_on_record(const struct launch *launch, size_t *runs)
+{
+    const struct model_scope scope = {
+        .directories = &launch->directory, .directory_count = 1, .is_all = true, .wants_history = true};
+    struct model *model = model_build(&scope);
+    char *command = command_of(launch->program);
+    const struct model_job *job;
+    const struct model_process *process;
+    uint64_t peak = 0;
+    DL_FOREACH (model->jobs, job)
+        DL_FOREACH (job->processes, process) {
+            const struct model_run *run = &job->runs[process->run];
+            if (process->pid != run->first_pid || strcmp(process->command, command) != 0)
+                continue;
+            peak = run->peak_bytes > peak ? run->peak_bytes : peak;
+            ++*runs;
+        }
+    free(command);
+    model_free(model);
+    return peak;
+}
+
+static int find_auto(struct launch *launch)
+{
+    char peak_text[TEXT_SIZE_CAPACITY], claim_text[TEXT_SIZE_CAPACITY];
+    size_t runs = 0;
+    uint64_t peak = peak_on_record(launch, &runs);
+    if (peak == 0) {
+        fputs("sparkguard: --claim=auto: no run of this command line is on record; give a size this time, as "
+              "--claim=80G; nothing was started\n",
+              stderr);
+        return LAUNCH_USAGE;
+    }
+    launch->claim.bytes = (peak + peak / 100 * MARGIN_PERCENT + MIB - 1) / MIB * MIB;
+    if (!launch->is_quiet)
+        fprintf(stderr, "sparkguard: --claim=auto: claims %s: the highest peak of %zu recorded run%s, %s, and %d%%\n",
+                text_size(claim_text, launch->claim.bytes), runs, runs == 1 ? "" : "s", text_size(peak_text, peak),
+                MARGIN_PERCENT);
+    return 0;
+}
+
+/* ---- before and after the program starts ------------------------------------------------------------------------- */
+
+int launch_claim_prepare(struct launch *launch)
+{
+    int ends[2];
+    int failure = launch->claim.is_auto ? find_auto(launch) : 0;
+    if (failure != 0)
+        return failure;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        fprintf(stderr, "sparkguard: cannot make a socket: %s\n", strerror(errno));
+        return LAUNCH_FAILED;
+    }
+    const struct launch_claim_order order = {launch->claim.bytes, launch->claim.wait_ns, launch->claim.priority,
+                                             launch->is_quiet};
+    launch->claim.to_child = ends[0];
+    launch->claim.to_launcher = ends[1];
+    return send(ends[0], &order, sizeof order, MSG_NOSIGNAL) == (ssize_t)sizeof order ? 0 : LAUNCH_FAILED;
+}
+
+void launch_claim_enter(struct launch *launch)
+{
+    const struct launch_claim *claim = &launch->claim;
+    char self[PATH_MAX] = "";
+    size_t count = 0;
+    while (launch->program[count] != NULL)
+        count++;
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
+    char **all = tool_allocate(count + 3, sizeof *all);
+    if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
+        snprintf(self, sizeof self, "sparkguard");
+    all[0] = text_copy(self, sizeof self);
+    all[1] = text_format(LAUNCH_CLAIM_INSIDE "%d", claim->to_launcher);
+    for (size_t i = 0; i < count; i++)
+        all[2 + i] = launch->program[i];
+    launch->program = all;
+    fcntl(claim->to_launcher, F_SETFD, 0);
+}
+
+/* Receives one message of the child. Returns false if the child has closed its end. */
+static bool receive(struct launch_claim *claim, struct launch_claim_message *message)
+{
+    struct iovec part = {message, sizeof *message};
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct msghdr packet = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t length;
+    do
+        length = recvmsg(claim->to_child, &packet, MSG_CMSG_CLOEXEC);
+    while (length < 0 && errno == EINTR);
+    if (length != (ssize_t)sizeof *message)
+        return false;
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&packet);
+    if (header != NULL && header->cmsg_type == SCM_RIGHTS) {
+        memcpy(&claim->fd, CMSG_DATA(header), sizeof claim->fd);
+        claim->is_held = true;
+        clock_gettime(CLOCK_MONOTONIC, &claim->granted);
+    }
+    return true;
+}
+
+/* Forwards a signal that the launcher alone has got. The terminal sends its signals to the child as well. */
+static void forward(int signals, pid_t child)
+{
+    struct signalfd_siginfo info;
+    if (read(signals, &info, sizeof info) == (ssize_t)sizeof info && info.ssi_code <= 0)
+        kill(child, (int)info.ssi_signo);
+}
+
+static int end_of(const struct launch_claim_message *message, const struct launch *launch)
+{
+    if (message->what != CLAIM_NOT_EXECUTED)
+        return message->what == CLAIM_WITHOUT ? LAUNCH_FAILED : LAUNCH_NO_CLAIM;
+    fprintf(stderr, "sparkguard: cannot run %s: %s\n", launch->program[0], strerror(message->failure));
+    return message->failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
+}
+
+int launch_claim_wait(struct launch *launch)
+{
+    static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    struct launch_claim *claim = &launch->claim;
+    struct launch_claim_message message;
+    sigset_t set;
+    int code = 0;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++)
+        sigaddset(&set, forwarded[i]);
+    struct pollfd of[] = {{claim->to_child, POLLIN, 0}, {signalfd(-1, &set, SFD_CLOEXEC), POLLIN, 0}};
+    close(claim->to_launcher);
+    for (bool is_open = true; is_open && code == 0;) {
+        if (poll(of, 2, -1) < 0)
+            continue;
+        if ((of[1].revents & POLLIN) != 0)
+            forward(of[1].fd, launch->child);
+        if ((of[0].revents & (POLLIN | POLLHUP | POLLERR)) == 0)
+            continue;
+        is_open = receive(claim, &message);
+        if (is_open && message.what != CLAIM_HELD)
+            code = end_of(&message, launch);
+    }
+    close(of[1].fd);
+    close(claim->to_child);
+    return code;
+}
+
+void launch_claim_end(struct launch *launch)
+{
+    if (launch->claim.is_held)
+        close(launch->claim.fd);
+    launch->claim.is_held = false;
+}
+
+bool launch_claim_check_use(struct launch *launch, struct timespec *left)
+{
+    struct launch_claim *claim = &launch->claim;
+    char size[TEXT_SIZE_CAPACITY], ttl[TEXT_TIME_CAPACITY];
+    struct timespec now;
+    if (!claim->is_held || claim->ttl_ns == 0)
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t since_ns =
+        (uint64_t)((now.tv_sec - claim->granted.tv_sec) * 1000000000 + (now.tv_nsec - claim->granted.tv_nsec));
+    if (since_ns < claim->ttl_ns) {
+        uint64_t left_ns = claim->ttl_ns - since_ns < 1000000 ? 1000000 : claim->ttl_ns - since_ns;
+        *left = (struct timespec){(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
+        return true;
+    }
+    uint64_t used = model_claims_used_by(claim->fd, launch->job);
+    claim->ttl_ns = 0; /* looked at once */
+    if (used >= claim->bytes / USED_PART)
+        return false;
+    launch_claim_end(launch);
+    if (!launch->is_quiet)
+        fprintf(stderr, "sparkguard: the claim of %s is given up: it was not used within %s (--claim-ttl)\n",
+                text_size(size, claim->bytes), text_duration(ttl, (int64_t)since_ns));
+    return false;
+}

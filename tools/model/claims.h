@@ -1,0 +1,49 @@
+/*
+ * claims.h - the claims of jobs, read from the registry (sparkguard_abi.h, "Claims").
+ */
+#ifndef SG_TOOLS_MODEL_CLAIMS_H
+#define SG_TOOLS_MODEL_CLAIMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct model_claim {
+    const char *directory; /* SPARKGUARD_DIR of the job */
+    uint64_t job_hash;
+    uint32_t pid;        /* of the job's first process */
+    uint64_t bytes;      /* claimed, or wanted while the claim waits */
+    uint64_t rest_bytes; /* what is left of a granted claim: nobody else gets it */
+    bool is_queued;
+    uint64_t queue_position; /* 1: the next one; 0: not queued */
+    int64_t priority;
+    uint64_t place;
+};
+
+struct model_claims {
+    struct model_claim *at; /* granted ones first, by their place in the order; then the queue */
+    size_t count;
+};
+
+/* The claims of one job. */
+struct model_job_claims {
+    uint64_t bytes;          /* sum of its granted claims; without one: the size of its first waiting claim */
+    uint64_t rest_bytes;     /* what is left of the granted ones */
+    uint64_t queue_position; /* of its first waiting claim; 0: none waits */
+    bool is_held;            /* a claim is granted */
+};
+struct model_job_claims model_claims_of(const struct model_claims *claims, const char *job, const char *directory);
+
+/* Returns "none", "queued" or "held". A job with a granted claim and a waiting one is "held". */
+const char *model_claims_state(const struct model_job_claims *claims);
+
+/* Reads the claims of a directory's registry and adds them to *claims, which model_claims_free() frees. Nothing is added
+ * if there is no registry, or none that can be read. */
+void model_claims_read(struct model_claims *claims, int directory, const char *path);
+void model_claims_free(struct model_claims *claims);
+
+/* Returns what the processes of a job hold, by the registry that `fd` has open: granted bytes, and bytes in flight.
+ * Inherited bytes of a forked process count once. UINT64_MAX if the file cannot be read. */
+uint64_t model_claims_used_by(int fd, const char *job);
+
+#endif
