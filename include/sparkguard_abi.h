@@ -466,7 +466,10 @@ struct sg_registry_entry {
     uint64_t claim_wanted_bytes;      /* (atomic) size of the claim while it waits in the queue; else 0 */
     uint64_t claim_place;             /* place in the order of all claims ever made, from 1 */
     uint64_t claim_priority;          /* int64_t: claims of a higher priority are granted first */
-    uint64_t frozen_reserve[15];      /* zero; for fields that all later versions share */
+    uint64_t set_limit_bytes;         /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
+    uint64_t set_reserve_bytes;       /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
+    uint64_t set_user;                /* (atomic) the user who set one of them last, plus one; 0: nobody */
+    uint64_t frozen_reserve[12];      /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */

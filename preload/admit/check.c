@@ -35,11 +35,12 @@ void sg_check_join(void)
             sg_timeline_make_anew();
         due = sg_registry_due();
     }
-    if (SG_LIKELY(due != SG_REGISTRY_JOIN))
-        return;
-    sg_headroom_forget();
-    sg_registry_join();
-    sg_tmpfs_show();
+    if (SG_UNLIKELY(due == SG_REGISTRY_JOIN)) {
+        sg_headroom_forget();
+        sg_registry_join();
+        sg_tmpfs_show();
+    }
+    (void)sg_headroom_own_limit_bytes(); /* as it is now: sparkguard --set may have changed it */
 }
 
 /* ---- whether a request fits, by the last snapshot ---------------------------------------------------------------- */

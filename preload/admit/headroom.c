@@ -15,6 +15,7 @@
 #include "shared/segment.h"
 #include "base/clock.h"
 #include "base/syscall.h"
+#include "base/text.h"
 #include "account/thread_record.h"
 #include "account/timeline.h"
 #include "account/driver_pool.h"
@@ -45,7 +46,9 @@ static struct {
     uint32_t has_limit;   /* (atomic) a process of the job has a limit */
     uint64_t scan_ns;     /* when promises were last scanned */
     uint64_t scan_cost_ns;
-    bool is_blind;         /* the last event was "not guarding", and not "guarding again" */
+    uint64_t option_limit_bytes;               /* SPARKGUARD_LIMIT; 0: none, or not known yet */
+    uint64_t seen_set_limit, seen_set_reserve; /* by sparkguard --set, as last seen */
+    bool is_blind;                             /* the last event was "not guarding", and not "guarding again" */
     bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
 } state;
 
@@ -241,23 +244,67 @@ static void note_guarding(bool is_guarding)
 
 bool sg_headroom_has_limit(void)
 {
-    return sg_options.limit.is_set || sg_load_relaxed(&state.has_limit) != 0;
+    uint64_t set = sg_load_relaxed(&sg_entry_own()->set_limit_bytes);
+    return (set != 0 ? set != SG_UNKNOWN : sg_options.limit.is_set) || sg_load_relaxed(&state.has_limit) != 0;
 }
 
 bool sg_headroom_is_nothing_allowed(void)
 {
-    return sg_options.limit.is_set && sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
+    return sg_load_relaxed(&sg_entry_own()->set_limit_bytes) == 0 && sg_options.limit.is_set &&
+           sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
+}
+
+/* SPARKGUARD_LIMIT in bytes; 0: not set, or the machine is not known yet. A percentage is computed once. */
+static uint64_t limit_by_option(void)
+{
+    if (state.option_limit_bytes == 0 && sg_options.limit.is_set)
+        state.option_limit_bytes =
+            sg_headroom_is_nothing_allowed() ? 1 : sg_size_of(sg_options.limit, sg_headroom_machine_bytes());
+    return state.option_limit_bytes;
+}
+
+/* Adds an event that names the new value, and who has set it. */
+static void note_set(const char *what, uint64_t bytes)
+{
+    char event[112];
+    struct sg_text text = sg_text_begin(event, sizeof event);
+    uint64_t user = sg_load(&sg_entry_own()->set_user);
+    sg_text_add(&text, what);
+    if (bytes == SG_UNKNOWN)
+        sg_text_add(&text, "none");
+    else
+        sg_text_add_size(&text, bytes);
+    sg_text_add(&text, " by user ");
+    sg_text_add_number(&text, user != 0 ? user - 1 : 0);
+    sg_text_add(&text, " (sparkguard --set)");
+    sg_segment_add_event(event);
 }
 
 uint64_t sg_headroom_own_limit_bytes(void)
 {
-    if (sg_own->slot.limit_bytes == 0 && sg_options.limit.is_set) {
-        sg_own->slot.limit_bytes = sg_headroom_is_nothing_allowed()
-                                       ? 1
-                                       : sg_size_of(sg_options.limit, sg_headroom_machine_bytes()); /* 0: none */
-        sg_store(&sg_entry_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
+    const uint64_t set = sg_load(&sg_entry_own()->set_limit_bytes);
+    const uint64_t limit = set == 0 ? limit_by_option() : set == SG_UNKNOWN ? 0 : set;
+    if (SG_UNLIKELY(set != state.seen_set_limit)) {
+        state.seen_set_limit = set;
+        if (set != 0)
+            note_set("limit set to ", set);
     }
-    return sg_own->slot.limit_bytes;
+    if (limit != sg_own->slot.limit_bytes) {
+        sg_own->slot.limit_bytes = limit;
+        sg_store(&sg_entry_own()->slot.limit_bytes, limit);
+    }
+    return limit;
+}
+
+/* Adds an event if sparkguard --set has changed the reserve. The snapshot reads it itself. */
+static void note_reserve(void)
+{
+    const uint64_t set = sg_load(&sg_entry_own()->set_reserve_bytes);
+    if (SG_LIKELY(set == state.seen_set_reserve))
+        return;
+    state.seen_set_reserve = set;
+    if (set != 0)
+        note_set("reserve set to ", set);
 }
 
 uint64_t sg_headroom_job_bytes(uint32_t parts)
@@ -353,6 +400,7 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     uint64_t ticket = sg_load(&sg_entry_own()->ticket);
     /* A request being decided counts as requested since the snapshot: if admitted, it takes its part of the slack. */
     state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_entry_registry()->asked_bytes);
+    note_reserve();
     sg_claims_begin();
     sg_peers_sum(&sg_headroom_last.peers, device, is_closely); /* before the kernel's figures: see registry.h */
     state.landed[false] = sg_entry_own_landed(false);

@@ -53,17 +53,15 @@ struct sg_headroom_state {
 };
 bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out);
 
-/* SPARKGUARD_LIMIT of this process in bytes; 0: not set. */
+/* The limit of this process in bytes: by sparkguard --set, else SPARKGUARD_LIMIT; 0: none. Stores it in the slot, and adds
+ * an event if sparkguard --set has changed it. */
 uint64_t sg_headroom_own_limit_bytes(void);
 
 /* The smallest limit of the job's processes; 0: none has one. */
 static inline uint64_t sg_headroom_limit_bytes(void)
 {
-    uint64_t others = sg_headroom_last.peers.job_limit_bytes;
-    if (!sg_options.limit.is_set)
-        return others;
-    uint64_t own = sg_headroom_own_limit_bytes();
-    return others != 0 && others < own ? others : own;
+    uint64_t others = sg_headroom_last.peers.job_limit_bytes, own = sg_headroom_own_limit_bytes();
+    return own == 0 || (others != 0 && others < own) ? others : own;
 }
 
 /* Bytes that the job holds against its limit: this process now, and the job's others by the last snapshot. `parts`:
@@ -73,7 +71,7 @@ uint64_t sg_headroom_job_bytes(uint32_t parts);
 /* Whether a process of the job has a limit, by the last snapshot. Any thread, without the lock. */
 bool sg_headroom_has_limit(void);
 
-/* Whether SPARKGUARD_LIMIT is 0. Then sg_headroom_limit_bytes returns 1, because 0 means no limit. */
+/* Whether the limit in force is SPARKGUARD_LIMIT=0. Then sg_headroom_limit_bytes returns 1, because 0 means no limit. */
 bool sg_headroom_is_nothing_allowed(void);
 
 /* Makes the cached snapshot unusable for further requests. */

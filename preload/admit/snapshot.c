@@ -3,12 +3,14 @@
  */
 #include "admit/snapshot.h"
 
+#include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/options.h"
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "base/procfs.h"
+#include "shared/own_entry.h"
 
 #include <string.h>
 #include <sys/sysinfo.h>
@@ -29,7 +31,8 @@ const char *sg_snapshot_read(const char *path)
 void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
 {
     uint64_t limit = constraint->limit_bytes;
-    struct sg_size reserve = sg_options.reserve;
+    uint64_t set = sg_load(&sg_entry_own()->set_reserve_bytes);
+    struct sg_size reserve = set != 0 ? (struct sg_size){.bytes = set, .is_set = true} : sg_options.reserve;
     uint64_t bytes;
     if (!reserve.is_set) {
         bytes = sg_size_of((struct sg_size){.percent_milli = 8000}, limit);

@@ -243,10 +243,14 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
     }
 }
 
-static void add_to_job(struct sg_peers *peers, const struct sg_slot *slot, const struct peer *peer)
+static void add_to_job(struct sg_peers *peers, const struct sg_registry_entry *entry, const struct peer *peer)
 {
+    const struct sg_slot *slot = &entry->slot;
     uint64_t own = private_part_of(&peer->granted), inherited = sg_load(&slot->inherited_bytes),
-             limit = slot->limit_bytes;
+             set = sg_load(&entry->set_limit_bytes),
+             limit = set == 0            ? slot->limit_bytes
+                     : set == SG_UNKNOWN ? 0
+                                         : set;
     peers->job_processes++;
     add(&peers->job.held_bytes, own > inherited ? own - inherited : 0);
     add(&peers->job_sparse_bytes, sg_load(&slot->sparse_bytes));
@@ -308,7 +312,7 @@ static void count(const struct arguments *arguments, struct sg_registry_entry *e
     if (arguments->device != 0)
         add_to_device(peers, entry, peer, arguments->device);
     if (entry->slot.job_hash == arguments->job && !sg_entry_is_claim(entry))
-        add_to_job(peers, &entry->slot, peer);
+        add_to_job(peers, entry, peer);
     add(&peers->device_bytes, sg_load(&entry->slot.device_bytes));
     add(&peers->cuda_bytes, sg_load(&entry->pinned_bytes));
     add(&peers->cuda_bytes, sg_load(&entry->managed_bytes));

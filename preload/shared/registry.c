@@ -212,6 +212,28 @@ static void note_used(uint32_t number)
         ;
 }
 
+/* Takes over what sparkguard --set has set for the job: from a living process of it, or from the entry that this process
+ * had before an exec. */
+static void copy_settings(struct sg_registry_entry *entry, int fd)
+{
+    struct sg_registry *registry = own.file.registry;
+    uint32_t used = sg_load(&registry->entry_used);
+    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+        const struct sg_registry_entry *other = sg_entry_at(registry, i);
+        uint64_t limit = sg_load(&other->set_limit_bytes), reserve = sg_load(&other->set_reserve_bytes);
+        bool is_same = other->slot.pid == entry->slot.pid && other->slot.start_ticks == entry->slot.start_ticks;
+        if (other == entry || other->slot.job_hash != entry->slot.job_hash || (limit == 0 && reserve == 0))
+            continue;
+        if (!is_same && (SG_CLAIM_STATE(sg_load(&other->claim)) != SG_CLAIM_LIVE || !sg_registry_file_has_owner(fd, i)))
+            continue;
+        sg_store(&entry->set_user, sg_load(&other->set_user));
+        sg_store(&entry->set_reserve_bytes, reserve);
+        sg_store(&entry->set_limit_bytes, limit);
+        if (!is_same)
+            return;
+    }
+}
+
 static long take_entry(void)
 {
     long fd = sg_registry_file_open(O_RDWR);
@@ -225,7 +247,9 @@ static long take_entry(void)
     long result = entry != NULL ? use_entry(entry) : number;
     if (result == 0) {
         note_used((uint32_t)number);
+        copy_settings(entry, (int)fd);
         publish_claim(entry, (sg_load(&entry->claim) >> 2) + 1);
+        copy_settings(entry, (int)fd); /* sparkguard --set passes over an entry that is not published yet */
     }
     (void)sg_sys_close((int)fd);
     return result;

@@ -20,7 +20,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 #include "launch/launch.h"
-#include "model/claims.h"
+#include "model/tenants.h"
 #include "model/model.h"
 #include "sparkguard_abi.h"
 

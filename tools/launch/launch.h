@@ -41,6 +41,7 @@ struct launch {
     const char *library;                /* --library */
     const char *library_name;           /* base name of the library's file */
     bool is_quiet;
+    const char *set_job;       /* --set: then `program` is what is to be set */
     bool is_check;             /* --check */
     bool is_json;              /* --json */
     uint64_t jail_bytes;       /* --jail; 0: none */

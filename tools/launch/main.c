@@ -14,6 +14,7 @@
 #include "launch/check/check.h"
 #include "launch/claim_inside.h"
 #include "launch/launch.h"
+#include "launch/set.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 #include "common/text.h"
@@ -50,6 +51,10 @@ int main(int argc, char **argv)
     launch_parse(&launch, argc, argv);
     if (launch.is_check && launch.complaints == 0)
         return check_run(&launch);
+    if (launch.set_job != NULL && launch.complaints == 0) {
+        launch_export(&launch);
+        return launch_set(&launch);
+    }
     launch_check_environment(&launch);
     if (launch.complaints > 0)
         return LAUNCH_USAGE;

@@ -23,6 +23,7 @@ enum {
     KEY_JAIL,
     KEY_CHECK,
     KEY_JSON,
+    KEY_SET,
     KEY_CLAIM
 };
 
@@ -115,6 +116,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_JSON:
         launch->is_json = true;
         return 0;
+    case KEY_SET:
+        launch->set_job = argument;
+        return 0;
     case KEY_JAIL:
         take_jail(launch, argument);
         return 0;
@@ -128,6 +132,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_NO_ARGS:
         if (launch->is_check)
             return 0;
+        if (launch->set_job != NULL) {
+            fputs("sparkguard: --set: which value? for example: sparkguard --set train limit=60G\n", stderr);
+            return EINVAL;
+        }
         fputs("sparkguard: which program? for example: sparkguard python3 train.py\n", stderr);
         return EINVAL;
     case ARGP_KEY_END:
@@ -188,7 +196,7 @@ static void suggest_option(const struct argp_option *options, char **argv)
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    enum { OWN_COUNT = 5 + CLAIM_OPTION_COUNT };
+    enum { OWN_COUNT = 6 + CLAIM_OPTION_COUNT };
     struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + 1] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
@@ -216,21 +224,24 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         "check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing",
         2};
     options[SG_OPTION_COUNT + 4] = (struct argp_option){"json", KEY_JSON, NULL, 0, "with --check: print JSON", 2};
+    options[SG_OPTION_COUNT + 5] = (struct argp_option){
+        "set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", 2};
     for (int i = 0; i < CLAIM_OPTION_COUNT; i++) {
         const struct launch_claim_option_info *info = &launch_claim_options[i];
-        options[SG_OPTION_COUNT + 5 + i] =
+        options[SG_OPTION_COUNT + 6 + i] =
             (struct argp_option){info->name, KEY_CLAIM + i, info->argument, 0, info->help, 2};
     }
     const struct argp parser = {
         .options = options,
         .parser = parse_option,
-        .args_doc = "PROGRAM [ARGUMENT...]\n--check [PROGRAM [ARGUMENT...]]",
+        .args_doc = "PROGRAM [ARGUMENT...]\n--check [PROGRAM [ARGUMENT...]]\n--set JOB NAME=VALUE...",
         .doc =
             "Runs a program under the guard: memory requests that would take the machine down are refused by the "
             "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
             "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
             "Exit status: the program's; 124 no claim, 125 the launcher failed, 126 the program cannot be run, 127 not "
-            "found, 2 usage. With --check: 0 it would be guarded, 1 it would not.",
+            "found, 2 usage. With --check: 0 it would be guarded, 1 it would not. With --set: 0 it is set, 1 no such "
+            "job runs, 3 not allowed.",
     };
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */
         suggest_option(options, argv);

@@ -14,7 +14,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-#include "model/claims.h"
+#include "model/tenants.h"
 #include "model/host/host.h"
 #include "model/segment_reader.h"
 #include "model/verdict.h"

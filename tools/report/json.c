@@ -227,6 +227,18 @@ static void add_claims(json_t *object, const struct model *model, const struct m
                         claims.queue_position != 0 ? json_of_number(claims.queue_position) : json_null());
 }
 
+static void add_settings(json_t *object, const struct model *model, const struct model_job *job)
+{
+    const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
+    char *user = set.directory != NULL ? host_user_name((uid_t)set.user) : NULL;
+    bool is_limit = set.limit_bytes != 0 && set.limit_bytes != SG_UNKNOWN;
+    json_object_set_new(object, "set_limit_bytes", is_limit ? json_of_number(set.limit_bytes) : json_null());
+    json_object_set_new(object, "set_reserve_bytes",
+                        set.reserve_bytes != 0 ? json_of_number(set.reserve_bytes) : json_null());
+    json_object_set_new(object, "set_by", json_of_text(user));
+    free(user);
+}
+
 static json_t *job_of(const struct model *model, const struct model_job *job)
 {
     const struct model_process *process;
@@ -237,6 +249,7 @@ static json_t *job_of(const struct model *model, const struct model_job *job)
     json_object_set_new(object, "live_bytes", json_of_number(job->live_bytes));
     json_object_set_new(object, "peak_bytes", json_of_number(job->peak_bytes));
     add_claims(object, model, job);
+    add_settings(object, model, job);
     add_verdict(object, &job->runs[job->run_count - 1].verdict);
     json_object_set_new(object, "runs", runs_of(job));
     json_object_set_new(object, "processes", processes);

@@ -226,6 +226,26 @@ static void put_claims(const struct model *model, const struct model_job *job, c
                  text_format("waits for a claim of %s, number %" PRIu64 " in the queue", size, claims.queue_position));
 }
 
+/* Prints what sparkguard --set has set for the job, and who did. */
+static void put_settings(const struct model *model, const struct model_job *job, const struct style *style)
+{
+    const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
+    char limit[TEXT_SIZE_CAPACITY] = "", reserve[TEXT_SIZE_CAPACITY] = "";
+    if (set.directory == NULL)
+        return;
+    if (set.limit_bytes != 0)
+        snprintf(limit, sizeof limit, "none");
+    if (set.limit_bytes != 0 && set.limit_bytes != SG_UNKNOWN)
+        text_size(limit, set.limit_bytes);
+    if (set.reserve_bytes != 0)
+        text_size(reserve, set.reserve_bytes);
+    char *user = host_user_name((uid_t)set.user);
+    put_note(style, STYLE_PLAIN,
+             text_format("set by %s: %s%s%s%s%s", user, limit[0] ? "limit " : "", limit,
+                         limit[0] && reserve[0] ? ", " : "", reserve[0] ? "reserve " : "", reserve));
+    free(user);
+}
+
 static void put_jobs(const struct model *model, const struct model_scope *scope, const struct style *style)
 {
     struct model_job *job;
@@ -236,6 +256,7 @@ static void put_jobs(const struct model *model, const struct model_scope *scope,
         fputc('\n', style->stream);
         put_job_headline(job, model->directory_count > 1, names_runs, style);
         put_claims(model, job, style);
+        put_settings(model, job, style);
         put_runs(job, names_runs, style);
         if (running > 0)
             fprintf(style->stream, "  and %zu smaller running processes; --all shows them\n", running);

@@ -138,7 +138,10 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, claim_wanted_bytes, 368, 8),
         FIELD(sg_registry_entry, claim_place, 376, 8),
         FIELD(sg_registry_entry, claim_priority, 384, 8),
-        FIELD(sg_registry_entry, frozen_reserve, 392, 120),
+        FIELD(sg_registry_entry, set_limit_bytes, 392, 8),
+        FIELD(sg_registry_entry, set_reserve_bytes, 400, 8),
+        FIELD(sg_registry_entry, set_user, 408, 8),
+        FIELD(sg_registry_entry, frozen_reserve, 416, 96),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(SG_ENTRY_FROZEN_BYTES, 512);

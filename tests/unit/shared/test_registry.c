@@ -171,6 +171,7 @@ CHILD_TEST(nothing_of_the_last_owner_is_left_in_an_entry)
     join_shared();
     struct sg_registry_entry *entry = entry_at(1);
     memset(entry, 0xff, sizeof *entry);
+        entry->slot.flags &= ~(uint32_t)SG_SLOT_CLAIM;
     entry->claim = 7 << 2 | SG_CLAIM_DEAD;
     pid_t child = fork_guarded(join_shared);
     wait_for(child);
@@ -796,6 +797,7 @@ CHILD_TEST(no_sum_wraps_whatever_the_entries_say)
     for (unsigned i = 1; i < SG_ENTRY_CAPACITY; i++) {
         struct sg_registry_entry *entry = sit(i);
         memset(entry, 0xff, sizeof *entry);
+        entry->slot.flags &= ~(uint32_t)SG_SLOT_CLAIM;
         entry->slot.job_hash = sg_own->slot.job_hash;
         entry->slot.inherited_bytes = 0;
         entry->device_flight_bytes = 1;

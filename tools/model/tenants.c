@@ -1,8 +1,8 @@
 /*
- * claims.c - see claims.h. Reads the registry without a lock, as all tools do: each word is true by itself.
+ * tenants.c - see tenants.h. Reads the registry without a lock, as all tools do: each word is true by itself.
  */
 #define _GNU_SOURCE
-#include "model/claims.h"
+#include "model/tenants.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -107,6 +107,22 @@ static void add_claim(struct model_claims *claims, const struct sg_registry_entr
                              .place = entry->claim_place};
 }
 
+static void add_setting(struct model_claims *claims, const struct sg_registry_entry *entry, const char *path)
+{
+    for (size_t i = 0; i < claims->setting_count; i++)
+        if (claims->settings[i].job_hash == entry->slot.job_hash && claims->settings[i].directory == path)
+            return;
+    claims->settings = realloc(claims->settings, (claims->setting_count + 1) * sizeof *claims->settings);
+    if (claims->settings == NULL)
+        tool_end_without_memory();
+    claims->settings[claims->setting_count++] =
+        (struct model_setting){.directory = path,
+                               .job_hash = entry->slot.job_hash,
+                               .limit_bytes = entry->set_limit_bytes,
+                               .reserve_bytes = entry->set_reserve_bytes,
+                               .user = entry->set_user != 0 ? entry->set_user - 1 : 0};
+}
+
 /* Fills what is left of the granted claims from `first` on, and the positions of the others. */
 static void fill_rest(struct model_claims *claims, size_t first, const struct entries *entries)
 {
@@ -137,8 +153,11 @@ void model_claims_read(struct model_claims *claims, int directory, const char *p
             const struct sg_registry_entry *entry = entry_at(&entries, i);
             bool is_claim = is_live(entry) && (entry->slot.flags & SG_SLOT_CLAIM) != 0 &&
                             (entry->claimed_bytes != 0 || entry->claim_wanted_bytes != 0);
+            bool is_set = is_live(entry) && (entry->set_limit_bytes != 0 || entry->set_reserve_bytes != 0);
             if (is_claim && is_owned(fd, i))
                 add_claim(claims, entry, path);
+            if (is_set && is_owned(fd, i))
+                add_setting(claims, entry, path);
         }
         if (claims->count > first)
             qsort(claims->at + first, claims->count - first, sizeof *claims->at, compare);
@@ -166,6 +185,15 @@ struct model_job_claims model_claims_of(const struct model_claims *claims, const
     return of;
 }
 
+struct model_setting model_claims_setting_of(const struct model_claims *claims, const char *job, const char *directory)
+{
+    uint64_t hash = sg_hash_text(job);
+    for (size_t i = 0; i < claims->setting_count; i++)
+        if (claims->settings[i].job_hash == hash && strcmp(claims->settings[i].directory, directory) == 0)
+            return claims->settings[i];
+    return (struct model_setting){0};
+}
+
 const char *model_claims_state(const struct model_job_claims *claims)
 {
     return claims->is_held ? "held" : claims->queue_position != 0 ? "queued" : "none";
@@ -174,5 +202,6 @@ const char *model_claims_state(const struct model_job_claims *claims)
 void model_claims_free(struct model_claims *claims)
 {
     free(claims->at);
+    free(claims->settings);
     *claims = (struct model_claims){0};
 }

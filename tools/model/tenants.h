@@ -1,8 +1,9 @@
 /*
- * claims.h - the claims of jobs, read from the registry (sparkguard_abi.h, "Claims").
+ * tenants.h - what the registry says of jobs: their claims (sparkguard_abi.h, "Claims"), and what sparkguard --set has
+ * set for them.
  */
-#ifndef SG_TOOLS_MODEL_CLAIMS_H
-#define SG_TOOLS_MODEL_CLAIMS_H
+#ifndef SG_TOOLS_MODEL_TENANTS_H
+#define SG_TOOLS_MODEL_TENANTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,9 +21,20 @@ struct model_claim {
     uint64_t place;
 };
 
+/* What sparkguard --set has set for a job. */
+struct model_setting {
+    const char *directory; /* SPARKGUARD_DIR of the job; NULL: nothing was set */
+    uint64_t job_hash;
+    uint64_t limit_bytes;   /* 0: not set; SG_UNKNOWN: none */
+    uint64_t reserve_bytes; /* 0: not set */
+    uint64_t user;          /* who set one of them last */
+};
+
 struct model_claims {
     struct model_claim *at; /* granted ones first, by their place in the order; then the queue */
     size_t count;
+    struct model_setting *settings; /* one for each job for which something was set */
+    size_t setting_count;
 };
 
 /* The claims of one job. */
@@ -34,10 +46,13 @@ struct model_job_claims {
 };
 struct model_job_claims model_claims_of(const struct model_claims *claims, const char *job, const char *directory);
 
+/* Returns what was set for a job; all zero if nothing was. */
+struct model_setting model_claims_setting_of(const struct model_claims *claims, const char *job, const char *directory);
+
 /* Returns "none", "queued" or "held". A job with a granted claim and a waiting one is "held". */
 const char *model_claims_state(const struct model_job_claims *claims);
 
-/* Reads the claims of a directory's registry and adds them to *claims, which model_claims_free() frees. Nothing is added
+/* Reads the claims and settings of a directory's registry and adds them to *claims, which model_claims_free() frees. Nothing is added
  * if there is no registry, or none that can be read. */
 void model_claims_read(struct model_claims *claims, int directory, const char *path);
 void model_claims_free(struct model_claims *claims);

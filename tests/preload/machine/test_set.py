@@ -1,0 +1,212 @@
+"""sparkguard --set: the limit, the reserve and the claim of a job that runs."""
+
+import os
+import pwd
+import subprocess
+import threading
+import time
+
+import pytest
+from lib.machine import GIB, LEFT, MIB, NEAR, needs_root, wait_until
+
+SET, NO_JOB, USAGE, NOT_ALLOWED = 0, 1, 2, 3
+
+
+@pytest.fixture
+def change(place):
+    """change("limit=3G") sets it for the job "job" and returns what the tool did."""
+
+    def run(*words, job="job", status=SET, **options):
+        command = [place.guard.build / "sparkguard", "--set", job, *words]
+        env = place.guard.environment(place.env, preload=())
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, **options)
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
+
+
+# ---- the limit ----
+
+
+def test_lowered_limit_refuses_growth_only(place, change):
+    tenant = place.holder("malloc 3G wait malloc 100M free 0 malloc 500M")
+    change("limit=1G")
+    assert tenant.go().ready() == ["ENOMEM", "ok", "ok"]
+
+
+def test_raised_limit_counts_at_the_next_request(place, change):
+    tenant = place.holder("malloc 3G wait malloc 3G", env={"SPARKGUARD_LIMIT": "2G"})
+    assert tenant.answers == ["ENOMEM"]
+    change("limit=4G")
+    assert tenant.go().ready() == ["ok"]
+
+
+def test_limit_can_be_taken_away(place, change):
+    tenant = place.holder("malloc 3G wait malloc 3G", env={"SPARKGUARD_LIMIT": "2G"})
+    change("limit=none")
+    assert tenant.go().ready() == ["ok"]
+
+
+def test_waiting_request_is_judged_again_at_once(place, change):
+    tenant = place.tenant([place.admit_take, "malloc", "3G", "wait"], {"SPARKGUARD_LIMIT": "2G", "SPARKGUARD_WAIT": "60"})
+    wait_until(lambda: place.ledger.path.exists() and place.ledger.taken())
+    time.sleep(0.3)  # it waits by now, with steps of 50 ms
+    change("limit=4G")
+    begin = time.monotonic()
+    assert tenant.ready() == ["ok"]
+    assert time.monotonic() - begin < 5
+
+
+def test_limit_is_that_of_all_processes(place, change):
+    first, second = place.holder("malloc 1G wait malloc 1G"), place.holder("malloc 1G wait malloc 1G")
+    change("limit=3200M")
+    assert first.go().ready() == ["ok"]
+    assert second.go().ready() == ["ENOMEM"]
+
+
+def test_idle_process_does_not_hold_a_raised_limit_down(place, change):
+    place.holder("malloc 100M", env={"SPARKGUARD_LIMIT": "1G"})
+    busy = place.holder("wait malloc 2G", env={"SPARKGUARD_LIMIT": "1G"})
+    change("limit=4G")
+    assert busy.go().ready() == ["ok"]
+
+
+@pytest.mark.parametrize("beginning", ["wait fork", "wait"])
+def test_later_processes_of_the_job_have_it_too(place, change, beginning):
+    first = place.holder(f"malloc 100M {beginning} malloc 3G" if "fork" in beginning else "malloc 100M")
+    change("limit=2G")
+    if "fork" in beginning:
+        assert first.go().ready() == ["ENOMEM"]
+    else:
+        assert place.take("malloc 3G malloc 1G") == ["ENOMEM", "ok"]
+
+
+def test_it_survives_an_exec(place, change):
+    code = f"""
+keep = malloc(100 * MIB)
+ready()
+os.execv({str(place.admit_take)!r}, ["admit_take", "malloc", "3G", "wait"])
+"""
+    tenant = place.player(code)
+    tenant.ready()
+    change("limit=2G")
+    assert tenant.go().ready() == ["ENOMEM"]
+
+
+def test_next_run_of_the_job_does_not_have_it(place, change):
+    tenant = place.holder("malloc 100M")
+    change("limit=2G")
+    tenant.kill()
+    assert place.take("malloc 3G") == ["ok"]
+
+
+def test_no_torn_value_is_used(place, change):
+    """10,000 changes between 1 and 7 GiB: what fits both is always granted, and what fits neither never."""
+    is_over = threading.Event()
+
+    def flip():
+        for i in range(10000):
+            place.ledger.put("set_limit_bytes", 7 * GIB + 5 if i % 2 else GIB, number)
+            time.sleep(0.0001)
+        is_over.set()
+
+    flipping = threading.Thread(target=flip)
+    code = """
+keep = malloc(100 * MIB)
+ready()
+libc.free.argtypes = [ctypes.c_void_p]
+end = time.monotonic() + 2
+wrong = count = 0
+while time.monotonic() < end:
+    fits, beyond = libc.malloc(512 * MIB), libc.malloc(7500 * MIB)
+    wrong += not fits or bool(beyond)
+    count += 1
+    libc.free(fits), libc.free(beyond)
+say(wrong)
+say(count > 100)
+ready()
+"""
+    player = place.player(code)
+    player.ready()
+    number = place.ledger.of(player.pid)
+    flipping.start()
+    said = player.go().ready()
+    flipping.join()
+    assert said == [0, "True"] and is_over.is_set()
+
+
+# ---- the reserve, the claim ----
+
+
+def test_reserve_counts_at_the_next_request(place, change):
+    tenant = place.holder("malloc 1M wait malloc 7G malloc 5G")
+    change("reserve=4G")
+    assert tenant.go().ready() == ["ENOMEM", "ok"]
+
+
+def test_reserve_is_the_jobs_own(place, change):
+    place.holder("malloc 100M")
+    change("reserve=4G")
+    place.assert_left(LEFT - 2 * GIB - 100 * MIB)
+    place.assert_left(LEFT - 100 * MIB, env={"SPARKGUARD_JOB": "another"})
+
+
+def test_claim_can_be_lowered(place, change):
+    place.env["SPARKGUARD_JOB"] = "other"
+    prefix = [place.guard.build / "sparkguard", "--job=claimer", "--claim=4G"]
+    place.holder("malloc 1G", prefix=prefix, preload=())
+    change("claim=2G", job="claimer")
+    place.assert_left(LEFT - 2 * GIB)
+    done = change("claim=6G", job="claimer", status=NOT_ALLOWED)
+    assert "a claim can be lowered only, and this one is 2.0 GiB" in done.stderr
+    place.assert_left(LEFT - 2 * GIB)
+
+
+# ---- who, what, and what is seen ----
+
+
+def limit_of(place, tenant):
+    (job,) = [job for job in place.guard.report()["jobs"] if any(process["pid"] == tenant.pid for process in job["processes"])]
+    return job["limit_bytes"]
+
+
+def test_report_shows_what_is_in_force_and_who_set_it(place, change):
+    tenant = place.holder("malloc 100M wait malloc 1G")
+    change("limit=2G", "reserve=3G")
+    wait_until(lambda: limit_of(place, tenant) == 2 * GIB)
+    (job,) = [job for job in place.guard.report()["jobs"] if job["job"] == "job"]
+    assert (job["set_limit_bytes"], job["set_reserve_bytes"]) == (2 * GIB, 3 * GIB)
+    assert job["set_by"] == pwd.getpwuid(os.getuid()).pw_name
+    text = place.guard.report_command("--all").stdout
+    assert f"set by {job['set_by']}: limit 2.0 GiB, reserve 3.0 GiB" in text
+    tenant.go().ready()
+    assert f"limit set to 2.0 GiB by user {os.getuid()} (sparkguard --set)" in place.events(tenant.pid)
+    assert f"reserve set to 3.0 GiB by user {os.getuid()} (sparkguard --set)" in place.events(tenant.pid)
+
+
+def test_no_such_job(place, change):
+    assert "no process of job nosuch runs" in change("limit=2G", job="nosuch", status=NO_JOB).stderr
+    place.holder("malloc 1M")
+    change("limit=2G", job="nosuch", status=NO_JOB)
+
+
+@pytest.mark.parametrize("word", ["limit", "limit=", "limit=much", "floor=1G", "=1G", "reserve=none"])
+def test_bad_words_change_nothing(place, change, word):
+    tenant = place.holder("malloc 1M wait malloc 3G")
+    assert "nothing is changed" in change("limit=1G", word, status=USAGE).stderr
+    assert tenant.go().ready() == ["ok"]
+
+
+@needs_root
+def test_other_users_may_not(place, change):
+    place.holder("malloc 1M")
+    change("limit=2G", status=NOT_ALLOWED, user=65534)
+    assert place.take("malloc 3G") == ["ok"]
+
+
+def test_small_overhead_of_the_job_is_no_matter(place, change):
+    tenant = place.holder("malloc 1G wait largest")
+    change("limit=2G")
+    (largest,) = tenant.go().ready()
+    assert GIB - NEAR <= largest <= GIB
