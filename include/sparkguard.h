@@ -9,7 +9,7 @@
  * NULL under the guard too; such code must look up the functions with dlsym(3).
  *
  * Results: 0, or a negative errno number. errno itself does not change.
- * Thread-safety: any thread may call any function, also from a signal handler.
+ * Thread-safety: any thread may call any function, also from a signal handler, except sparkguard_on_pressure().
  * Cost: sparkguard_mark() and sparkguard_stats() read the kernel's figures, which takes tens of microseconds. Mark the
  * steps of a program, not each iteration of an inner loop.
  * Units: all sizes are bytes. Live figures are exact while no other thread allocates. Peaks are never too low, and at
@@ -78,6 +78,16 @@ int sparkguard_stats(struct sparkguard_stats *out) SPARKGUARD_WEAK;
  * process does not change. Returns 0. */
 int sparkguard_reset_peak(void) SPARKGUARD_WEAK;
 
+/* Has `callback` called when a request of another process cannot be met: `wanted_bytes` are missing. The callback frees
+ * what the program can do without, and returns; whatever it does, the other request is decided within SPARKGUARD_WAIT,
+ * or 2 s. The processes with a callback are asked one after another, the one that holds the most first.
+ *
+ * The callback runs on a thread that the first call makes, with all signals blocked, and never inside an allocation. It
+ * may allocate; its own requests ask nobody. It must not throw. A new callback replaces the old one; NULL ends it. A
+ * forked child has none. Returns 0, -ENOSYS without the guard, or another negative errno number if there can be no
+ * thread. Not from a signal handler. */
+int sparkguard_on_pressure(void (*callback)(uint64_t wanted_bytes, void *data), void *data) SPARKGUARD_WEAK;
+
 /* ---- calls that need no guard ------------------------------------------------------------------------------------ */
 
 static inline int sparkguard_call_active(void)
@@ -104,10 +114,16 @@ static inline int sparkguard_call_reset_peak(void)
     return sparkguard_reset_peak != NULL ? sparkguard_reset_peak() : -ENOSYS;
 }
 
+static inline int sparkguard_call_on_pressure(void (*callback)(uint64_t wanted_bytes, void *data), void *data)
+{
+    return sparkguard_on_pressure != NULL ? sparkguard_on_pressure(callback, data) : -ENOSYS;
+}
+
 #define sparkguard_active() sparkguard_call_active()
 #define sparkguard_mark(name) sparkguard_call_mark(name)
 #define sparkguard_stats(out) sparkguard_call_stats(out)
 #define sparkguard_reset_peak() sparkguard_call_reset_peak()
+#define sparkguard_on_pressure(callback, data) sparkguard_call_on_pressure(callback, data)
 
 #ifdef __cplusplus
 }

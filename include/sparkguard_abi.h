@@ -83,6 +83,7 @@ enum sg_slot_flag {
     SG_SLOT_UNIFIED = 1u << 5,  /* device memory is taken from the machine's memory */
     SG_SLOT_REPORTED = 1u << 6, /* registry entry only: a child of the owner has reported that it
                                  * cannot share; its siblings stay silent */
+    SG_SLOT_GIVES = 1u << 8,    /* has a callback by sparkguard_on_pressure() */
     SG_SLOT_CLAIM = 1u << 7,    /* registry entry only: a job's claim, and no process (see "Claims") */
 };
 
@@ -469,7 +470,10 @@ struct sg_registry_entry {
     uint64_t set_limit_bytes;         /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
     uint64_t set_reserve_bytes;       /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
     uint64_t set_user;                /* (atomic) the user who set one of them last, plus one; 0: nobody */
-    uint64_t frozen_reserve[12];      /* zero; for fields that all later versions share */
+    uint64_t pressure_bytes;     /* (atomic) what others have asked this process to give back since the last answer */
+    uint32_t pressure_asked;     /* (atomic, futex) number of such questions */
+    uint32_t pressure_answered;  /* (atomic) the last question that was answered */
+    uint64_t frozen_reserve[10]; /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */

@@ -70,6 +70,7 @@ struct sg_thread {
     const char *call;         /* the function name that the program used, while a forwarding export runs; else NULL */
     const void *caller;       /* the return address of that call */
     struct sg_mark named;     /* the frame that set `call` */
+    bool is_giving;           /* runs the callback of sparkguard_on_pressure(): its requests ask nobody in turn */
     uint64_t refused_count;   /* requests of this thread that were refused; those only observed excluded */
     struct sg_open_call open;
 };

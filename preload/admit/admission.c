@@ -298,6 +298,16 @@ static void report_observed(const struct sg_request *request, const struct sg_an
     }
 }
 
+/* Asks other processes to give back what is missing for a request that would be refused for the reserve. */
+static bool ask_givers(struct sg_request *request, const struct sg_answer *answer)
+{
+    uint64_t wanted = request->size_bytes + answer->kept_bytes;
+    if (answer->reason != SG_REASON_RESERVE || sg_self.is_giving || wanted <= answer->usable_bytes ||
+        wanted > sg_own->machine.total_bytes)
+        return false;
+    return sg_givers_ask(&request->attempt.asked, wanted - answer->usable_bytes);
+}
+
 bool sg_admission_take(struct sg_request *request)
 {
     sg_segment_attach();
@@ -334,6 +344,7 @@ bool sg_admission_ask(struct sg_request *request)
             sg_driver_pages_reclaim(answer.kept_by_driver_bytes);
             continue;
         }
+        request->attempt.is_giving = verdict == SG_REFUSE && ask_givers(request, &answer);
         if (!sg_wait_for_change(request, seen))
             break;
         request->attempt.must_look_again = request->card.identity != 0;

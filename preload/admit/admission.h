@@ -16,6 +16,7 @@
 #ifndef SG_PRELOAD_ADMIT_ADMISSION_H
 #define SG_PRELOAD_ADMIT_ADMISSION_H
 
+#include "shared/givers.h"
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
@@ -41,12 +42,14 @@ struct sg_answer {
 
 /* How far the decision of one request has come. */
 struct sg_attempt {
-    uint64_t asked_ns;    /* when the request first waited (CLOCK_MONOTONIC); 0: not yet */
-    uint64_t wait_ns;     /* how long it may wait for what the last decision found; 0: for nothing (wait.h) */
-    uint32_t waits;       /* how often this request has slept for one of the short first steps (wait.c) */
-    uint32_t refreshes;   /* how often the driver's figure was out of date */
-    bool has_pressed;     /* the driver's pools were already made to give pages back for this request */
-    bool is_behind;       /* set by the caller: the ledger may show too much; it is updated before a refusal */
+    uint64_t asked_ns;            /* when the request first waited (CLOCK_MONOTONIC); 0: not yet */
+    uint64_t wait_ns;             /* how long it may wait for what the last decision found; 0: for nothing (wait.h) */
+    uint32_t waits;               /* how often this request has slept for one of the short first steps (wait.c) */
+    uint32_t refreshes;           /* how often the driver's figure was out of date */
+    struct sg_givers_asked asked; /* which other processes were asked to give memory back */
+    bool is_giving;               /* an answer of one of them may still come */
+    bool has_pressed;             /* the driver's pools were already made to give pages back for this request */
+    bool is_behind;               /* set by the caller: the ledger may show too much; it is updated before a refusal */
     bool was_short;       /* it was short before its ledger was updated: no quick snapshot decides it any more */
     bool is_short;        /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
     bool must_look_again; /* neither admitted nor refused: query the driver or update the ledger, then ask again */

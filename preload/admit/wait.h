@@ -23,6 +23,9 @@ enum sg_verdict {
 #define SG_WAIT_OTHERS_NS UINT64_C(3000000000)
 #define SG_WAIT_SCANS_NS UINT64_C(300000000)
 
+/* The same for other processes that were asked to give memory back, unless SPARKGUARD_WAIT is set. */
+#define SG_WAIT_GIVERS_NS UINT64_C(2000000000)
+
 /* The same for the end of requests in flight. 0 inside a CUDA call: they may belong to the call that this thread is
  * inside of, and a request of the driver itself must not wait for its own caller. */
 uint64_t sg_wait_for_flight_ns(void);

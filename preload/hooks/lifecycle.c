@@ -21,6 +21,7 @@
 #include "hooks/cuda/mempool.h"
 #include "hooks/real.h"
 #include "watch/victim.h"
+#include "shared/givers.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
 #include "base/compiler.h"
@@ -106,6 +107,7 @@ static void begin_child(void)
     sg_history_atfork_child();
     sg_victim_atfork_child();
     sg_filler_atfork_child();
+    sg_givers_atfork_child();
     sg_admission_atfork_child();
     sg_refusal_atfork_child();
     sg_timeline_atfork_child();

@@ -217,7 +217,7 @@ static void note_used(uint32_t number)
 static void copy_settings(struct sg_registry_entry *entry, int fd)
 {
     struct sg_registry *registry = own.file.registry;
-    uint32_t used = sg_load(&registry->entry_used);
+    uint32_t used = registry != NULL ? sg_load(&registry->entry_used) : 0;
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
         const struct sg_registry_entry *other = sg_entry_at(registry, i);
         uint64_t limit = sg_load(&other->set_limit_bytes), reserve = sg_load(&other->set_reserve_bytes);

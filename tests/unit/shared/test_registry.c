@@ -171,7 +171,6 @@ CHILD_TEST(nothing_of_the_last_owner_is_left_in_an_entry)
     join_shared();
     struct sg_registry_entry *entry = entry_at(1);
     memset(entry, 0xff, sizeof *entry);
-        entry->slot.flags &= ~(uint32_t)SG_SLOT_CLAIM;
     entry->claim = 7 << 2 | SG_CLAIM_DEAD;
     pid_t child = fork_guarded(join_shared);
     wait_for(child);

@@ -31,6 +31,7 @@ from ._memory import (
     setup_unified_memory_env,
 )
 from ._phases import Phase, phase, reset_peak
+from ._pressure import empty_torch_cache, on_pressure
 from ._refusals import Refusal, explain, is_refusal, refusals
 from ._retry import Retry, retry
 from ._version import __version__
@@ -49,6 +50,7 @@ __all__ = [
     "clear_buffer_cache",
     "clear_memory",
     "configure_accelerator_for_unified_memory",
+    "empty_torch_cache",
     "explain",
     "get_memory_config",
     "get_memory_stats",
@@ -56,6 +58,7 @@ __all__ = [
     "is_unified_memory_system",
     "log_memory_usage",
     "mark",
+    "on_pressure",
     "phase",
     "print_memory_stats",
     "refusals",

@@ -1,0 +1,78 @@
+/*
+ * pressure.c - sparkguard_on_pressure() of include/sparkguard.h: calls the program's function on a thread of its own when
+ * another process's request cannot be met.
+ *
+ * The thread is an ordinary one of the C library, because the function is the program's: it may use thread-local
+ * storage, allocate, and take locks of the program.
+ */
+#include "sparkguard.h"
+
+#include "account/thread_record.h"
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "hooks/lifecycle.h"
+#include "hooks/real.h"
+#include "shared/givers.h"
+#include "shared/own_entry.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+/* The entry may change when the registry's file is replaced; the thread looks for that so often. */
+#define LOOK_NS UINT64_C(500000000)
+
+static void *serve(void *ignored)
+{
+    (void)ignored;
+    sg_self.is_giving = true;
+    const struct sg_registry_entry *entry = sg_entry_own();
+    uint32_t seen = sg_load(&entry->pressure_asked);
+    for (;;) {
+        uint64_t bytes;
+        if (entry != sg_entry_own()) { /* the questions of another entry have other numbers */
+            entry = sg_entry_own();
+            seen = sg_load(&entry->pressure_asked);
+        }
+        sg_givers_show();
+        uint32_t asked = sg_givers_wait(seen, LOOK_NS, &bytes);
+        if (asked == seen)
+            continue;
+        seen = asked;
+        sg_givers_call(bytes);
+        sg_givers_answer(seen);
+    }
+    return NULL;
+}
+
+/* Signals of the program are for its own threads. */
+static int make_thread(void)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    if (pthread_attr_init(&attributes) != 0)
+        return -ENOMEM;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    (void)sigprocmask(SIG_SETMASK, &all, &before);
+    int result = SG_REAL(pthread_create)(&thread, &attributes, serve, NULL);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return -result;
+}
+
+SG_EXPORT int(sparkguard_on_pressure)(void (*callback)(uint64_t wanted_bytes, void *data), void *data)
+{
+    if (!sg_lifecycle_enter())
+        return -ENOSYS;
+    sg_admission_join();
+    sg_givers_set(callback, data);
+    if (callback == NULL || !sg_givers_begin_thread())
+        return 0;
+    int result = make_thread();
+    if (result != 0) {
+        sg_givers_note_no_thread();
+        sg_givers_set(NULL, NULL);
+    }
+    return result;
+}

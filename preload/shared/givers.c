@@ -1,0 +1,146 @@
+/*
+ * givers.c - see givers.h.
+ */
+#include "shared/givers.h"
+
+#include "base/atomics.h"
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "base/syscall.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
+#include "shared/segment.h"
+#include "sparkguard_abi.h"
+
+#include <linux/futex.h>
+#include <time.h>
+
+/* After this time the next process is asked as well: a callback may hang. */
+#define TURN_NS UINT64_C(500000000)
+
+static bool can_give(const struct sg_registry_entry *entry)
+{
+    return entry != sg_entry_own() && (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_GIVES) != 0 &&
+           SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
+}
+
+/* Finds the process with a callback of which exactly `before` others hold more. Returns its entry's number plus one; 0:
+ * there are not so many. Processes that hold the same are ordered by their entries. */
+static uint32_t find(uint32_t before)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint64_t limit = UINT64_MAX, used = sg_load(&registry->entry_used);
+    uint32_t found = 0, limit_entry = 0;
+    for (uint32_t round = 0; round <= before; round++) {
+        uint64_t most = 0;
+        found = 0;
+        for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+            const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+            uint64_t held = can_give(entry) ? sg_load(&entry->slot.granted_bytes) : 0;
+            bool is_later = held < limit || (held == limit && i + 1 > limit_entry);
+            if (held != 0 && is_later && (found == 0 || held > most)) {
+                most = held;
+                found = i + 1;
+            }
+        }
+        if (found == 0)
+            return 0;
+        limit = most;
+        limit_entry = found;
+    }
+    return found;
+}
+
+static bool has_answered(const struct sg_givers_asked *asked)
+{
+    const struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), asked->entry - 1);
+    return !can_give(entry) || (int32_t)(sg_load(&entry->pressure_answered) - asked->sequence) >= 0;
+}
+
+bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
+{
+    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
+    bool is_waiting = asked->entry != 0 && !has_answered(asked);
+    if (is_waiting && now - asked->asked_ns < TURN_NS)
+        return true;
+    uint32_t next = find(asked->count);
+    if (next == 0)
+        return is_waiting;
+    struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), next - 1);
+    sg_raise_to(&entry->pressure_bytes, bytes);
+    asked->sequence = sg_fetch_add(&entry->pressure_asked, 1u) + 1;
+    (void)sg_sys_futex(&entry->pressure_asked, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
+    asked->asked_ns = now;
+    asked->entry = next;
+    asked->count++;
+    return true;
+}
+
+static struct {
+    void (*callback)(uint64_t, void *); /* (atomic) NULL: none */
+    void *data;                         /* (atomic) stored before the callback */
+    uint32_t has_thread;                /* (atomic) */
+} own SG_AT_FORK;
+
+void sg_givers_set(void (*callback)(uint64_t, void *), void *data)
+{
+    sg_store(&own.callback, NULL); /* the old function is not called with the new data */
+    sg_store(&own.data, data);
+    sg_store(&own.callback, callback);
+    sg_givers_show();
+}
+
+void sg_givers_call(uint64_t bytes)
+{
+    void (*callback)(uint64_t, void *) = sg_load(&own.callback);
+    if (callback != NULL)
+        callback(bytes, sg_load(&own.data));
+}
+
+bool sg_givers_begin_thread(void)
+{
+    uint32_t absent = 0;
+    return sg_cas_u32(&own.has_thread, &absent, 1);
+}
+
+void sg_givers_note_no_thread(void)
+{
+    sg_store(&own.has_thread, 0);
+}
+
+void sg_givers_atfork_child(void)
+{
+    sg_store(&own.callback, NULL);
+    sg_store(&own.has_thread, 0);
+    sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_GIVES);
+}
+
+void sg_givers_show(void)
+{
+    if (sg_load(&own.callback) != NULL) {
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_GIVES);
+        sg_fetch_or(&sg_entry_own()->slot.flags, (uint32_t)SG_SLOT_GIVES);
+    } else {
+        sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_GIVES);
+        sg_fetch_and(&sg_entry_own()->slot.flags, ~(uint32_t)SG_SLOT_GIVES);
+    }
+}
+
+uint32_t sg_givers_wait(uint32_t seen, uint64_t timeout_ns, uint64_t *bytes)
+{
+    struct sg_registry_entry *entry = sg_entry_own();
+    const struct timespec timeout = {0, (long)timeout_ns};
+    if (sg_load(&entry->pressure_asked) == seen)
+        (void)sg_sys_futex(&entry->pressure_asked, FUTEX_WAIT, seen, &timeout);
+    uint32_t now = sg_load(&entry->pressure_asked);
+    *bytes = now != seen ? sg_load(&entry->pressure_bytes) : 0;
+    if (now != seen)
+        sg_store(&entry->pressure_bytes, 0);
+    return now;
+}
+
+void sg_givers_answer(uint32_t sequence)
+{
+    sg_store(&sg_entry_own()->pressure_answered, sequence);
+    sg_peers_advance();
+}

@@ -1,0 +1,52 @@
+/*
+ * givers.h - asking other processes to give memory back before a request is refused: those with a callback
+ * (sparkguard_on_pressure) are asked one after another, the one with the most memory first.
+ *
+ * The asking process writes how much is missing into the other's registry entry and wakes its thread there. The callback
+ * runs in the other process, outside of any allocation. Nobody waits for it: the request is judged again when memory
+ * becomes free, or when a callback returns, and decided at its deadline.
+ */
+#ifndef SG_PRELOAD_SHARED_GIVERS_H
+#define SG_PRELOAD_SHARED_GIVERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What one request has asked of others. All 0 at first. */
+struct sg_givers_asked {
+    uint64_t asked_ns; /* when the last one was asked (CLOCK_MONOTONIC) */
+    uint32_t count;    /* how many were asked */
+    uint32_t entry;    /* the entry of the last one, plus one */
+    uint32_t sequence; /* the number of that question in the entry */
+};
+
+/* Asks the next process to give back `bytes`, if the last one that was asked has answered or was asked half a second
+ * ago. Returns whether an answer may still come. Any thread, without the decision lock. */
+bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes);
+
+/* ---- the side that is asked ---- */
+
+/* Sets the callback; NULL: none. Any thread, but no two at the same time. */
+void sg_givers_set(void (*callback)(uint64_t, void *), void *data);
+
+/* Calls the callback, if there is one. One thread. */
+void sg_givers_call(uint64_t bytes);
+
+/* Shows in this process's entry whether it has a callback. Any thread. */
+void sg_givers_show(void);
+
+/* Whether this process has a thread for its callback: true for the first caller, which makes it. */
+bool sg_givers_begin_thread(void);
+void sg_givers_note_no_thread(void);
+
+/* In a forked child: it has no callback and no thread for one. */
+void sg_givers_atfork_child(void);
+
+/* Waits until this process is asked for memory after question `seen`, at most `timeout_ns`, below 1 s. Returns the number
+ * of the last question, and in *bytes how much is missing. One thread. */
+uint32_t sg_givers_wait(uint32_t seen, uint64_t timeout_ns, uint64_t *bytes);
+
+/* Answers question `sequence`: the callback has returned. Wakes those who wait for memory. */
+void sg_givers_answer(uint32_t sequence);
+
+#endif

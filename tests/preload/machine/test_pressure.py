@@ -1,0 +1,187 @@
+"""sparkguard_on_pressure: programs that give memory back before the request of another one is refused."""
+
+import time
+from pathlib import Path
+
+import pytest
+from lib.machine import GIB, LEFT, MIB
+from lib.target import SLOWER
+
+GIVER = """
+libc.free.argtypes = [ctypes.c_void_p]
+KIND = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_void_p)
+asked = []
+held = []
+def give(wanted, data):
+    asked.append(wanted)
+    while held:
+        libc.free(held.pop())
+def register(function):
+    global kept
+    kept = KIND(function) if function else None
+    return libc.sparkguard_on_pressure(kept, None)
+"""
+AT_ONCE = 1.5 * SLOWER  # seconds: less than the two that an answer is waited for
+DEADLINE = 2
+
+
+def giver(place, size, callback="give", job="server", rest="", env=None):
+    """A program that holds `size` bytes in four blocks and has a callback."""
+    code = f"held += [malloc({size // 4}) for _ in range(4)]\nassert register({callback}) == 0\nready()\n{rest}\nsay(len(asked))\nready()\n"
+    tenant = place.player(GIVER + code, env={"SPARKGUARD_JOB": job, **(env or {})})
+    assert tenant.ready() == ["ok"] * 4
+    return tenant
+
+
+def ask(place, commands, env=None):
+    begin = time.monotonic()
+    answers = place.take(commands, env=env)
+    return answers, time.monotonic() - begin
+
+
+def test_memory_is_given_back_before_a_refusal(place):
+    server = giver(place, 4 * GIB)
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ok"] and seconds < AT_ONCE
+    assert server.go().ready() == [1]
+
+
+def test_what_fits_asks_nobody(place):
+    server = giver(place, 4 * GIB)
+    assert place.take("malloc 3G") == ["ok"]
+    assert server.go().ready() == [0]
+
+
+def test_it_is_said_how_much_is_missing(place):
+    server = giver(place, 4 * GIB, rest="say(asked[0] >> 20)")
+    assert place.take("malloc 6G") == ["ok"]
+    missing, count = server.go().ready()
+    assert count == 1 and 2048 - 8 <= missing <= 2048 + 8
+
+
+def test_hundred_races_are_won(place):
+    rest = "for _ in range(100):\n    held.append(malloc(4 * GIB))\n    ready()"
+    server = giver(place, 4 * GIB, rest=rest)
+    for _ in range(100):
+        answers, seconds = ask(place, "malloc 6G")
+        assert answers == ["ok"] and seconds < 1 * SLOWER
+        server.go().ready()
+    server.go()
+
+
+def test_without_a_callback_the_answer_comes_at_once(place):
+    giver(place, 4 * GIB, callback="None")
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+
+
+def test_limit_asks_nobody(place):
+    server = giver(place, 4 * GIB)
+    answers, seconds = ask(place, "malloc 3G", env={"SPARKGUARD_LIMIT": "2G"})
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    assert server.go().ready() == [0]
+
+
+def test_more_than_the_machine_has_asks_nobody(place):
+    server = giver(place, 4 * GIB)
+    answers, seconds = ask(place, "malloc 20G")
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    assert server.go().ready() == [0]
+
+
+def test_largest_is_asked_first(place):
+    large, small = giver(place, 4 * GIB), giver(place, GIB, job="notebook")
+    assert place.take("malloc 5G") == ["ok"]
+    assert large.go().ready() == [1] and small.go().ready() == [0]
+
+
+def test_next_one_is_asked_if_the_first_gives_nothing(place):
+    mute, small = giver(place, 4 * GIB, callback="lambda wanted, data: asked.append(wanted)"), giver(place, GIB, job="notebook")
+    answers, seconds = ask(place, "malloc 3500M")
+    assert answers == ["ok"] and seconds < AT_ONCE
+    assert mute.go().ready() == [1] and small.go().ready() == [1]
+
+
+BAD = {
+    "hangs": "lambda wanted, data: time.sleep(60)",
+    "allocates": "lambda wanted, data: [malloc(GIB) for _ in range(8)]",
+    "throws": "lambda wanted, data: 1 / 0",
+    "forks": "lambda wanted, data: os.waitpid(os.fork() or os._exit(0), 0)",
+    "gives_nothing": "lambda wanted, data: None",
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_callbacks_harm_nobody(place, bad):
+    giver(place, 4 * GIB, callback=BAD[bad])
+    answers, seconds = ask(place, "malloc 6G malloc 1G")
+    assert answers == ["ENOMEM", "ok" if bad != "allocates" else answers[1]]
+    assert seconds < (DEADLINE + 2) * SLOWER
+
+
+def test_sparkguard_wait_is_the_deadline(place):
+    giver(place, 4 * GIB, callback=BAD["hangs"])
+    answers, seconds = ask(place, "malloc 6G", env={"SPARKGUARD_WAIT": "0.3"})
+    assert answers == ["ENOMEM"] and 0.3 <= seconds < AT_ONCE
+
+
+def test_hanging_one_does_not_keep_others_from_giving(place):
+    giver(place, 3 * GIB, callback=BAD["hangs"])
+    giver(place, 2 * GIB, job="notebook")
+    answers, seconds = ask(place, "malloc 4G")
+    assert answers == ["ok"] and 0.5 <= seconds < DEADLINE * SLOWER
+
+
+def test_callback_can_be_taken_back(place):
+    server = giver(place, 4 * GIB, rest="say(register(None))\nready()")
+    assert server.go().ready() == [0]
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+
+
+def test_child_has_no_callback(place):
+    """It holds what its parent freed, and is not asked for that."""
+    rest = "child = os.fork()\nif child == 0:\n    os.read(0, 1)\n    os._exit(len(asked))\nready()\nsay(os.waitpid(child, 0)[1])"
+    server = giver(place, 4 * GIB, rest=rest)
+    server.go().ready()
+    place.take("malloc 6G")
+    server.process.stdin.write("\n\n")
+    server.process.stdin.flush()
+    assert server.ready() == [0, 1]
+
+
+def test_program_ends_although_its_callback_hangs(place):
+    server = giver(place, 4 * GIB, callback=BAD["hangs"])
+    place.take("malloc 6G", env={"SPARKGUARD_WAIT": "0.3"})
+    server.go().ready()
+    server.end()
+    place.assert_left(LEFT, above=MIB)
+
+
+# ---- the Python package ----
+
+PACKAGE = """
+sys.path.insert(0, {tools!r})
+import sparkguard
+held = [bytearray(64 << 20) for _ in range(4)]
+libc.free.argtypes = [ctypes.c_void_p]
+more = [malloc(GIB) for _ in range(4)]
+def give(wanted_bytes):
+    assert wanted_bytes > 0
+    while more:
+        libc.free(more.pop())
+    {end}
+assert sparkguard.on_pressure(give)
+ready()
+"""
+
+
+@pytest.mark.parametrize("end", ["pass", "raise ValueError('no more')", "sparkguard.empty_torch_cache()"])
+def test_python_gives_memory_back(place, end):
+    tools = str(Path(__file__).resolve().parents[3] / "tools/python")
+    server = place.player(PACKAGE.format(tools=tools, end=end), env={"SPARKGUARD_JOB": "server"})
+    server.ready()
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ok"] and seconds < AT_ONCE
+    _, stderr = server.process.communicate("\n", timeout=30)
+    assert ("ValueError: no more" in stderr) == ("raise" in end) and server.process.returncode == 0

@@ -1,0 +1,44 @@
+"""Giving memory back before a request of another program is refused: sparkguard_on_pressure() of sparkguard.h."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import traceback
+from typing import Any, Callable, Optional
+
+from ._guard import _call
+
+_KIND = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_void_p)
+_callbacks: list[Any] = []  # every one that was registered: the guard's thread may still be inside an older one
+
+
+def on_pressure(function: Optional[Callable[[int], object]]) -> bool:
+    """Has function(wanted_bytes) called when a request of another program cannot be met. Returns False without the guard.
+
+    The function frees what the program can do without. It runs on a thread of its own; the other program waits at most
+    SPARKGUARD_WAIT, or 2 s, for it. An exception is printed and goes no further. A second call replaces the function, and
+    None ends it. A forked child has none.
+    """
+    if function is None:
+        return _call("sparkguard_on_pressure", None, None) == 0
+    chosen = function
+
+    def call(wanted_bytes: int, _data: object) -> None:
+        try:
+            chosen(wanted_bytes)
+        except BaseException:  # nobody on this thread would catch it
+            traceback.print_exc()
+
+    callback = _KIND(call)
+    _callbacks.append(callback)
+    return _call("sparkguard_on_pressure", callback, None) == 0
+
+
+def empty_torch_cache(wanted_bytes: int = 0) -> None:
+    """For on_pressure(): collects garbage, and gives PyTorch's cached blocks back to CUDA, where the program has imported it."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
