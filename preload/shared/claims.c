@@ -41,6 +41,12 @@ static bool is_live(const struct sg_registry_entry *entry)
     return SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE;
 }
 
+/* A word of an entry, cut so that no sum of a few can wrap. */
+static uint64_t cut(uint64_t bytes)
+{
+    return bytes < BYTES_MAX ? bytes : BYTES_MAX;
+}
+
 /* What a process holds of the machine's memory, without the ranges of shared memory and the memory of its parent, which
  * other processes of the job may hold as well; and the ranges alone in *named. */
 static uint64_t bytes_of(const struct sg_registry_entry *entry, uint64_t *named)
@@ -48,14 +54,11 @@ static uint64_t bytes_of(const struct sg_registry_entry *entry, uint64_t *named)
     const struct sg_slot *slot = &entry->slot;
     bool is_unified = (sg_load(&slot->flags) & SG_SLOT_UNIFIED) != 0;
     /* In flight first: bytes move from there to granted. */
-    uint64_t flight = sg_load(&entry->bounded_flight_bytes) + sg_load(&entry->unbounded_flight_bytes);
-    uint64_t granted = sg_load(&slot->granted_bytes), device = is_unified ? 0 : sg_load(&slot->device_bytes);
-    uint64_t files = sg_load(&sg_entry_names(entry)->file_bytes),
-             less = sg_load(&slot->inherited_bytes) + files + device + UNPROMISED_BYTES;
-    *named = files < BYTES_MAX ? files : BYTES_MAX;
-    flight = flight < BYTES_MAX ? flight : BYTES_MAX;
-    granted = granted < BYTES_MAX ? granted : BYTES_MAX;
-    return flight + (granted > less ? granted - less : 0) + sg_load(&slot->sparse_bytes) % BYTES_MAX;
+    uint64_t flight = cut(sg_load(&entry->bounded_flight_bytes)) + cut(sg_load(&entry->unbounded_flight_bytes));
+    uint64_t granted = cut(sg_load(&slot->granted_bytes)), device = is_unified ? 0 : cut(sg_load(&slot->device_bytes));
+    *named = cut(sg_load(&sg_entry_names(entry)->file_bytes));
+    uint64_t less = cut(sg_load(&slot->inherited_bytes)) + *named + device + UNPROMISED_BYTES;
+    return flight + (granted > less ? granted - less : 0) + cut(sg_load(&slot->sparse_bytes));
 }
 
 /* Whether the process is known to be ending: its memory may be freed already. A process of another PID namespace cannot
@@ -80,7 +83,7 @@ static uint64_t held_by(uint64_t job, bool is_examined)
         uint64_t bytes = bytes_of(entry, &named);
         if (is_examined && is_ending(entry, bytes + named))
             continue;
-        sum = sum + bytes < BYTES_MAX ? sum + bytes : BYTES_MAX;
+        sum = cut(sum + bytes);
         most_named = named > most_named ? named : most_named;
     }
     return sum + most_named;
@@ -93,8 +96,7 @@ static uint64_t size_of(const struct sg_registry_entry *entry)
         return 0;
     if (!counts_own && entry->slot.job_hash == sg_own->slot.job_hash)
         return 0;
-    uint64_t bytes = sg_load(&entry->claimed_bytes);
-    return bytes < BYTES_MAX ? bytes : BYTES_MAX;
+    return cut(sg_load(&entry->claimed_bytes));
 }
 
 void sg_claims_count_own(bool does_count)
@@ -132,7 +134,7 @@ static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (entry->slot.job_hash == job && sg_entry_is_claim(entry) && is_live(entry))
-            sum += sg_load(&entry->claimed_bytes) % BYTES_MAX;
+            sum += cut(sg_load(&entry->claimed_bytes));
     }
     uint64_t held = sum != 0 ? held_by(job, false) : 0;
     return sum > held ? sum - held : 0;
@@ -140,7 +142,7 @@ static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
 
 static void add(uint64_t *sum, uint64_t bytes)
 {
-    *sum = *sum + bytes < BYTES_MAX ? *sum + bytes : BYTES_MAX;
+    *sum = cut(*sum + bytes);
 }
 
 /* What is left of a claim: for certain, and as far as it is in doubt. */

@@ -217,7 +217,7 @@ static void note_used(uint32_t number)
 static void copy_settings(struct sg_registry_entry *entry, int fd)
 {
     struct sg_registry *registry = own.file.registry;
-    uint32_t used = registry != NULL ? sg_load(&registry->entry_used) : 0;
+    uint32_t used = sg_load(&registry->entry_used);
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
         const struct sg_registry_entry *other = sg_entry_at(registry, i);
         uint64_t limit = sg_load(&other->set_limit_bytes), reserve = sg_load(&other->set_reserve_bytes);
@@ -245,7 +245,7 @@ static long take_entry(void)
     long number = is_same ? reserve_entry((int)fd) : -ESTALE;
     struct sg_registry_entry *entry = number >= 0 ? sg_entry_at(own.file.registry, (uint32_t)number) : NULL;
     long result = entry != NULL ? use_entry(entry) : number;
-    if (result == 0) {
+    if (entry != NULL && result == 0) {
         note_used((uint32_t)number);
         copy_settings(entry, (int)fd);
         publish_claim(entry, (sg_load(&entry->claim) >> 2) + 1);

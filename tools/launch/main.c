@@ -69,8 +69,11 @@ int main(int argc, char **argv)
     const char *disabled = getenv(sg_option_table[SG_OPTION_DISABLE].variable);
     bool is_disabled = disabled != NULL && strcmp(disabled, "1") == 0;
     enum launch_obstacle obstacle = launch_program_warn(launch.program[0], library);
-    if (is_disabled && launch.claim.is_wanted) {
-        fputs("sparkguard: --claim has no effect: the guard is disabled\n", stderr);
+    const char *mode = getenv(sg_option_table[SG_OPTION_MODE].variable);
+    bool is_observing = mode != NULL && strcmp(mode, "observe") == 0;
+    if ((is_disabled || is_observing) && launch.claim.is_wanted) {
+        fprintf(stderr, "sparkguard: --claim has no effect: %s\n",
+                is_disabled ? "the guard is disabled" : "observe mode refuses nothing");
         launch.claim.is_wanted = false;
     }
     launch.is_guarded = obstacle == LAUNCH_NO_OBSTACLE && !is_disabled;

@@ -322,6 +322,13 @@ def test_bad_values(claims, option):
     assert done.returncode == 2 and "a good one:" in done.stderr and "the program is not started" in done.stderr
 
 
+@pytest.mark.parametrize(("option", "why"), [("--disable", "the guard is disabled"), ("--mode=observe", "observe mode refuses nothing")])
+def test_what_refuses_nothing_claims_nothing(place, claims, option, why):
+    claims.holder("6G", job="first")
+    done = claims.run("4G", option)
+    assert done.returncode == 0 and f"--claim has no effect: {why}" in done.stderr
+
+
 # ---- auto ----
 
 
