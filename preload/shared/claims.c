@@ -19,10 +19,16 @@
 /* Each process is granted this much heap before its first decision, and has promised none of it. */
 #define UNPROMISED_BYTES (UINT64_C(1) << 20)
 
+/* What the processes of a job hold. A byte that moves from flight to granted is in both words for a moment, so what is in
+ * flight is not held for certain. */
+struct held {
+    uint64_t least, most;
+};
+
 /* By the number of a claim's entry: what its job held before the kernel's figures were read. */
 static struct held_before {
     uint64_t claim; /* of the entry at that time */
-    uint64_t bytes;
+    struct held held;
 } held_before[SG_ENTRY_CAPACITY];
 
 static bool has_begun, counts_own;
@@ -49,16 +55,16 @@ static uint64_t cut(uint64_t bytes)
 
 /* What a process holds of the machine's memory, without the ranges of shared memory and the memory of its parent, which
  * other processes of the job may hold as well; and the ranges alone in *named. */
-static uint64_t bytes_of(const struct sg_registry_entry *entry, uint64_t *named)
+static struct held held_by_process(const struct sg_registry_entry *entry, uint64_t *named)
 {
     const struct sg_slot *slot = &entry->slot;
     bool is_unified = (sg_load(&slot->flags) & SG_SLOT_UNIFIED) != 0;
-    /* In flight first: bytes move from there to granted. */
     uint64_t flight = cut(sg_load(&entry->bounded_flight_bytes)) + cut(sg_load(&entry->unbounded_flight_bytes));
     uint64_t granted = cut(sg_load(&slot->granted_bytes)), device = is_unified ? 0 : cut(sg_load(&slot->device_bytes));
     *named = cut(sg_load(&sg_entry_names(entry)->file_bytes));
     uint64_t less = cut(sg_load(&slot->inherited_bytes)) + *named + device + UNPROMISED_BYTES;
-    return flight + (granted > less ? granted - less : 0) + cut(sg_load(&slot->sparse_bytes));
+    uint64_t bytes = (granted > less ? granted - less : 0) + cut(sg_load(&slot->sparse_bytes));
+    return (struct held){bytes, bytes + flight};
 }
 
 /* Whether the process is known to be ending: its memory may be freed already. A process of another PID namespace cannot
@@ -68,25 +74,27 @@ static bool is_ending(const struct sg_registry_entry *entry, uint64_t bytes)
     return bytes >= EXAMINED_BYTES_MIN && sg_procfs_is_ending(entry->slot.pid, entry->slot.start_ticks);
 }
 
-/* What the processes of a job hold, at least. Ranges of shared memory may be the same in all processes, so that only
- * the largest sum of one process counts. */
-static uint64_t held_by(uint64_t job, bool is_examined)
+/* What the processes of a job hold. Ranges of shared memory may be the same in all processes, so only the largest sum
+ * of one process counts. */
+static struct held held_by(uint64_t job, bool is_examined)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t sum = 0, most_named = 0;
+    struct held sum = {0, 0};
+    uint64_t most_named = 0;
     for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t named;
         if (entry->slot.job_hash != job || !is_live(entry) || sg_entry_is_claim(entry) ||
             sg_load(&entry->slot.state) == SG_STATE_REPLACED)
             continue;
-        uint64_t bytes = bytes_of(entry, &named);
-        if (is_examined && is_ending(entry, bytes + named))
+        struct held held = held_by_process(entry, &named);
+        sum.most = cut(sum.most + held.most);
+        if (is_examined && is_ending(entry, held.least + named))
             continue;
-        sum = cut(sum + bytes);
+        sum.least = cut(sum.least + held.least);
         most_named = named > most_named ? named : most_named;
     }
-    return sum + most_named;
+    return (struct held){sum.least + most_named, sum.most + most_named};
 }
 
 /* The size of a claim that counts, else 0. */
@@ -111,7 +119,9 @@ void sg_claims_begin(void)
     for (uint32_t i = 0, used = has_begun ? entries_in_use(registry) : 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t claim = sg_load(&entry->claim);
-        held_before[i] = (struct held_before){claim, size_of(entry) != 0 ? held_by(entry->slot.job_hash, false) : 0};
+        bool counts = size_of(entry) != 0;
+        held_before[i] =
+            (struct held_before){claim, counts ? held_by(entry->slot.job_hash, false) : (struct held){0, 0}};
     }
 }
 
@@ -136,7 +146,7 @@ static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
         if (entry->slot.job_hash == job && sg_entry_is_claim(entry) && is_live(entry))
             sum += cut(sg_load(&entry->claimed_bytes));
     }
-    uint64_t held = sum != 0 ? held_by(job, false) : 0;
+    uint64_t held = sum != 0 ? held_by(job, false).most : 0;
     return sum > held ? sum - held : 0;
 }
 
@@ -168,10 +178,11 @@ void sg_claims_end(struct sg_peers *peers)
         uint64_t size = size_of(entry);
         if (SG_LIKELY(size == 0))
             continue;
-        uint64_t held = held_by(entry->slot.job_hash, true);
-        uint64_t before = held_before[i].claim == sg_load(&entry->claim) ? held_before[i].bytes : 0;
-        uint64_t least = less_earlier(registry, i, held < before ? held : before),
-                 most = less_earlier(registry, i, held < before ? before : held);
+        const struct held after = held_by(entry->slot.job_hash, true);
+        bool is_same = held_before[i].claim == sg_load(&entry->claim);
+        const struct held before = is_same ? held_before[i].held : (struct held){0, after.most};
+        uint64_t least = less_earlier(registry, i, before.least < after.least ? before.least : after.least),
+                 most = less_earlier(registry, i, before.most < after.most ? after.most : before.most);
         const struct rest rest = {size > most ? size - most : 0,
                                   (most < size ? most : size) - (least < size ? least : size)};
         add_rest(&peers->machine, &rest);

@@ -3,8 +3,9 @@
  *
  * What a claim still takes from others is its size less what its job holds. A job's bytes move while they are added up,
  * and here an error in either direction does harm, so the job is added up before and after the kernel's figures are
- * read. By the higher sum the claim's rest is certain. The difference of the two sums is in doubt: it may have been seen
- * as held already. It counts as in flight, so that nobody gets it, and nobody is refused because of it.
+ * read. By the most that it may hold the claim's rest is certain. What it does not hold for certain by both readings is in
+ * doubt: it may have been seen as held already. It counts as in flight, so that nobody gets it, and nobody is refused
+ * because of it. tests/model/tenants.pml checks this, and has the one interleaving that it does not cover.
  *
  * All functions need the decision lock, except where noted.
  */

@@ -4,10 +4,12 @@
  *   [guarded][other use][promised][room][reserve, with the floor at its end]      room: what admission would grant now
  */
 #define _GNU_SOURCE
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "report/report.h"
+#include "sparkguard_options.h"
 #include "common/bytes.h"
 #include "common/text.h"
 
@@ -142,6 +144,48 @@ static void put_devices(const struct model_machine *machine, const struct style 
     }
 }
 
+/* Returns the name of a claim's job, or the number of its first process if the report does not show the job. The caller
+ * frees. */
+static char *name_of(const struct model *model, const struct model_claim *claim, const struct style *style)
+{
+    const struct model_job *job;
+    DL_FOREACH (model->jobs, job)
+        if (sg_hash_text(job->name) == claim->job_hash && strcmp(job->directory, claim->directory) == 0)
+            return text_printable(job->name, style->is_utf8);
+    return text_format("of process %" PRIu32, claim->pid);
+}
+
+/* Prints one line with the granted claims and the queue in its order, the first of each. */
+static void put_claims(const struct model *model, const struct style *style)
+{
+    enum { SHOWN = 6 };
+    size_t column = 0, shown[2] = {0}, hidden = 0;
+    for (size_t i = 0; i < model->claims.count; i++) {
+        const struct model_claim *claim = &model->claims.at[i];
+        char size[TEXT_SIZE_CAPACITY];
+        if (shown[claim->is_queued]++ >= SHOWN) {
+            hidden++;
+            continue;
+        }
+        if (shown[claim->is_queued] == 1)
+            style_flow(style, &column, column == 0 ? "" : "; ", STYLE_BOLD, claim->is_queued ? "queue:" : "claims:");
+        char *name = name_of(model, claim, style);
+        text_shorten(name, style->columns / 2);
+        char *piece = text_format("%s %s", name, text_size(size, claim->bytes));
+        style_flow(style, &column, shown[claim->is_queued] == 1 ? " " : ", ",
+                   claim->is_queued ? STYLE_YELLOW : STYLE_PLAIN, piece);
+        free(piece);
+        free(name);
+    }
+    if (hidden > 0) {
+        char *piece = text_format("and %zu more", hidden);
+        style_flow(style, &column, ", ", STYLE_PLAIN, piece);
+        free(piece);
+    }
+    if (column > 0)
+        fputc('\n', style->stream);
+}
+
 /* Prints nothing if the kernel's figures are unknown. */
 static void put_picture(const struct model_machine *machine, const struct style *style)
 {
@@ -157,6 +201,7 @@ void report_render_machine(const struct model *model, const struct style *style)
     const struct model_machine *machine = &model->machine;
     put_headline(machine, style);
     put_picture(machine, style);
+    put_claims(model, style);
     put_unaccounted(machine, style);
     put_devices(machine, style);
     put_other_directories(model, style);

@@ -1,11 +1,16 @@
 """sparkguard --claim: memory set aside for a job before it starts, the queue, and what the others get meanwhile."""
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import random
+import re
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import pytest
@@ -366,6 +371,24 @@ def test_report_shows_claims_and_queue(place, claims):
     text = subprocess.run(command, env=place.guard.environment(place.env, preload=()), capture_output=True, text=True).stdout
     assert "claim of 6.0 GiB, 4.0 GiB of it not used" in text
     assert "waits for a claim of 7.0 GiB, number 1 in the queue" in text
+    assert "claims: server 6.0 GiB; queue: train 7.0 GiB" in text
+    assert "claims: server 6.0 GiB; queue: train 7.0 GiB" in watched(place)
+
+
+def watched(place):
+    """What the live screen shows first."""
+    screen, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    env = place.guard.environment({**place.env, "TERM": "xterm", "NO_COLOR": "1"}, preload=())
+    process = subprocess.Popen([place.guard.build / "sparkguard-report", "--watch=0.2"], env=env, stdin=side, stdout=side)
+    os.close(side)
+    text = b""
+    while b"train 7.0" not in text and len(text) < 1 << 16:
+        text += os.read(screen, 4096)
+    process.kill()
+    process.wait()
+    os.close(screen)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\(B", "", text.decode(errors="replace"))
 
 
 def test_claimant_leaves_no_record_of_its_own(place, claims):
