@@ -78,9 +78,9 @@ int sparkguard_stats(struct sparkguard_stats *out) SPARKGUARD_WEAK;
  * process does not change. Returns 0. */
 int sparkguard_reset_peak(void) SPARKGUARD_WEAK;
 
-/* Has `callback` called when a request of another process cannot be met: `wanted_bytes` are missing. The callback frees
+/* Has `callback` called when a request of another job cannot be met: `wanted_bytes` are missing. The callback frees
  * what the program can do without, and returns; whatever it does, the other request is decided within SPARKGUARD_WAIT,
- * or 2 s. The processes with a callback are asked one after another, the one that holds the most first.
+ * or 2 s. The processes with a callback are asked one after another, those of the job that holds the most first.
  *
  * The callback runs on a thread that the first call makes, with all signals blocked, and never inside an allocation. It
  * may allocate; its own requests ask nobody. It must not throw. A new callback replaces the old one; NULL ends it. A

@@ -83,6 +83,7 @@ enum sg_slot_flag {
     SG_SLOT_UNIFIED = 1u << 5,  /* device memory is taken from the machine's memory */
     SG_SLOT_REPORTED = 1u << 6, /* registry entry only: a child of the owner has reported that it
                                  * cannot share; its siblings stay silent */
+    SG_SLOT_HELPER = 1u << 9,   /* registry entry only: a helper of the launcher, which is no process of the job */
     SG_SLOT_GIVES = 1u << 8,    /* has a callback by sparkguard_on_pressure() */
     SG_SLOT_CLAIM = 1u << 7,    /* registry entry only: a job's claim, and no process (see "Claims") */
 };
@@ -545,6 +546,10 @@ struct sg_claim_order {
  * number: -EAGAIN: not granted yet, call again; -E2BIG: larger than most_bytes, and no longer queued; -ENOSYS: the guard
  * is off; another one: this process shares no registry, so nobody would see its claim. Not thread-safe. */
 int sparkguard_claim(struct sg_claim_order *order);
+
+/* For the launcher's helper: sparkguard_on_pressure() of sparkguard.h, and this process counts no longer as one of its
+ * job and leaves no record. Returns 0 or a negative errno number. */
+int sparkguard_help(void (*callback)(uint64_t wanted_bytes, void *data), void *data);
 
 /* Whether a file of `file_bytes` with this header is a registry that this version can share. */
 static inline int sg_registry_is_usable(const struct sg_registry *header, uint64_t file_bytes)

@@ -3,6 +3,7 @@
  */
 #include "admit/refusal.h"
 
+#include "base/compiler.h"
 #include "base/atomics.h"
 #include "admit/holder.h"
 #include "account/ledger.h"
@@ -237,17 +238,9 @@ static uint32_t kept_mib(const struct sg_answer *answer)
     return !is_reserve ? 0 : mib > UINT32_MAX ? UINT32_MAX : (uint32_t)mib;
 }
 
-void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer)
+/* Not inlined, so that its frame is gone while the line is made: a handler's stack may be small. */
+static SG_APART void record(const struct sg_request *request, const struct sg_answer *answer)
 {
-    static uint64_t printed_ns, small_recorded_ns;
-    struct sg_domain_counters *counters = &sg_own->domain[request->domain];
-    sg_add_relaxed(&counters->refused_count, 1);
-    sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
-    sg_self.refused_count += !sg_options.mode_observe;
-    sg_segment_attach();
-    /* A program that keeps trying small sizes must not push other refusals out of the ring. */
-    if (request->kind == SG_REQUEST_SMALL && !sg_log_may_speak(&small_recorded_ns))
-        return;
     struct sg_refusal entry = {
         .time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME),
         .size_bytes = asked_bytes(request),
@@ -260,6 +253,20 @@ void sg_refusal_report(const struct sg_request *request, const struct sg_answer 
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
     sg_text_add(&call, request->wording.call);
     sg_segment_add_refusal(&entry);
+}
+
+void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer)
+{
+    static uint64_t printed_ns, small_recorded_ns;
+    struct sg_domain_counters *counters = &sg_own->domain[request->domain];
+    sg_add_relaxed(&counters->refused_count, 1);
+    sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
+    sg_self.refused_count += !sg_options.mode_observe;
+    sg_segment_attach();
+    /* A program that keeps trying small sizes must not push other refusals out of the ring. */
+    if (request->kind == SG_REQUEST_SMALL && !sg_log_may_speak(&small_recorded_ns))
+        return;
+    record(request, answer);
     sg_ledger_take_back_arrays(); /* what was freed is not at fault */
     sg_callsites_keep_refusal();
     sg_timeline_begin();

@@ -1,5 +1,5 @@
 /*
- * pressure.c - sparkguard_on_pressure() of include/sparkguard.h: calls the program's function on a thread of its own when
+ * pressure.c - sparkguard_on_pressure() of include/sparkguard.h, and sparkguard_help() of sparkguard_abi.h: calls the program's function on a thread of its own when
  * another process's request cannot be met.
  *
  * The thread is an ordinary one of the C library, because the function is the program's: it may use thread-local
@@ -10,10 +10,12 @@
 #include "account/thread_record.h"
 #include "admit/admission.h"
 #include "base/atomics.h"
+#include "base/syscall.h"
 #include "hooks/lifecycle.h"
 #include "hooks/real.h"
 #include "shared/givers.h"
 #include "shared/own_entry.h"
+#include "shared/segment.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -44,20 +46,17 @@ static void *serve(void *ignored)
     return NULL;
 }
 
-/* Signals of the program are for its own threads. */
+/* Blocks all signals in the new thread: those of the program are for its own threads. The thread never ends, so it is
+ * not detached: each function of the C library that is imported here would cost each start a thousand instructions. */
 static int make_thread(void)
 {
+    enum { MASK_BYTES = 8 }; /* of the kernel's signal set */
     pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    if (pthread_attr_init(&attributes) != 0)
-        return -ENOMEM;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)sigprocmask(SIG_SETMASK, &all, &before);
-    int result = SG_REAL(pthread_create)(&thread, &attributes, serve, NULL);
-    (void)sigprocmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    const uint64_t all = UINT64_MAX;
+    uint64_t before = 0;
+    (void)sg_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, MASK_BYTES, 0, 0);
+    int result = SG_REAL(pthread_create)(&thread, NULL, serve, NULL);
+    (void)sg_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, MASK_BYTES, 0, 0);
     return -result;
 }
 
@@ -74,5 +73,15 @@ SG_EXPORT int(sparkguard_on_pressure)(void (*callback)(uint64_t wanted_bytes, vo
         sg_givers_note_no_thread();
         sg_givers_set(NULL, NULL);
     }
+    return result;
+}
+
+SG_EXPORT int(sparkguard_help)(void (*callback)(uint64_t wanted_bytes, void *data), void *data)
+{
+    int result = (sparkguard_on_pressure)(callback, data);
+    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_HELPER);
+    sg_fetch_or(&sg_entry_own()->slot.flags, (uint32_t)SG_SLOT_HELPER);
+    if (result == 0)
+        sg_segment_remove();
     return result;
 }

@@ -18,25 +18,43 @@
 /* After this time the next process is asked as well: a callback may hang. */
 #define TURN_NS UINT64_C(500000000)
 
+/* So long after the last answer memory may still become free: the callback may only have told another process. */
+#define SETTLE_NS UINT64_C(200000000)
+
 static bool can_give(const struct sg_registry_entry *entry)
 {
-    return entry != sg_entry_own() && (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_GIVES) != 0 &&
+    return entry->slot.job_hash != sg_own->slot.job_hash &&
+           (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_GIVES) != 0 &&
            SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
-/* Finds the process with a callback of which exactly `before` others hold more. Returns its entry's number plus one; 0:
- * there are not so many. Processes that hold the same are ordered by their entries. */
+/* What all processes of a job hold. */
+static uint64_t held_by_job(struct sg_registry *registry, uint32_t used, uint64_t job)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t bytes = sg_load(&entry->slot.granted_bytes);
+        if (entry->slot.job_hash == job && SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE)
+            sum += bytes < INT64_MAX / SG_ENTRY_CAPACITY ? bytes : 0; /* no machine has more: the entry is damaged */
+    }
+    return sum;
+}
+
+/* Finds the process with a callback of which exactly `before` others are in jobs that hold more. Returns its entry's number plus one; 0:
+ * there are not so many. Processes whose jobs hold the same are ordered by their entries. */
 static uint32_t find(uint32_t before)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t limit = UINT64_MAX, used = sg_load(&registry->entry_used);
-    uint32_t found = 0, limit_entry = 0;
+    uint32_t used = sg_load(&registry->entry_used), found = 0, limit_entry = 0;
+    uint64_t limit = UINT64_MAX;
+    used = used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
     for (uint32_t round = 0; round <= before; round++) {
         uint64_t most = 0;
         found = 0;
-        for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+        for (uint32_t i = 0; i < used; i++) {
             const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-            uint64_t held = can_give(entry) ? sg_load(&entry->slot.granted_bytes) : 0;
+            uint64_t held = can_give(entry) ? held_by_job(registry, used, entry->slot.job_hash) : 0;
             bool is_later = held < limit || (held == limit && i + 1 > limit_entry);
             if (held != 0 && is_later && (found == 0 || held > most)) {
                 most = held;
@@ -60,18 +78,24 @@ static bool has_answered(const struct sg_givers_asked *asked)
 bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
 {
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
+    if (asked->has_answered)
+        return now - asked->since_ns < SETTLE_NS;
     bool is_waiting = asked->entry != 0 && !has_answered(asked);
-    if (is_waiting && now - asked->asked_ns < TURN_NS)
+    if (is_waiting && now - asked->since_ns < TURN_NS)
         return true;
     uint32_t next = find(asked->count);
+    if (next == 0 && !is_waiting && asked->entry != 0) {
+        asked->has_answered = true;
+        asked->since_ns = now;
+    }
     if (next == 0)
-        return is_waiting;
+        return asked->entry != 0;
     struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), next - 1);
     sg_raise_to(&entry->pressure_bytes, bytes);
     asked->sequence = sg_fetch_add(&entry->pressure_asked, 1u) + 1;
     (void)sg_sys_futex(&entry->pressure_asked, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
-    asked->asked_ns = now;
-    asked->entry = next;
+    asked->since_ns = now;
+    asked->entry = (uint16_t)next;
     asked->count++;
     return true;
 }

@@ -1,6 +1,6 @@
 /*
- * givers.h - asking other processes to give memory back before a request is refused: those with a callback
- * (sparkguard_on_pressure) are asked one after another, the one with the most memory first.
+ * givers.h - asking processes of other jobs to give memory back before a request is refused: those with a
+ * callback (sparkguard_on_pressure) are asked one after another, the one whose job holds the most first.
  *
  * The asking process writes how much is missing into the other's registry entry and wakes its thread there. The callback
  * runs in the other process, outside of any allocation. Nobody waits for it: the request is judged again when memory
@@ -14,10 +14,11 @@
 
 /* What one request has asked of others. All 0 at first. */
 struct sg_givers_asked {
-    uint64_t asked_ns; /* when the last one was asked (CLOCK_MONOTONIC) */
-    uint32_t count;    /* how many were asked */
-    uint32_t entry;    /* the entry of the last one, plus one */
-    uint32_t sequence; /* the number of that question in the entry */
+    uint64_t since_ns; /* when the last one was asked, or when its answer was seen (CLOCK_MONOTONIC) */
+    uint32_t sequence; /* the number of the question in its entry */
+    uint16_t entry;    /* its entry, plus one */
+    uint16_t count;    /* how many were asked */
+    bool has_answered; /* its answer was seen, and nobody else can be asked */
 };
 
 /* Asks the next process to give back `bytes`, if the last one that was asked has answered or was asked half a second

@@ -121,6 +121,12 @@ static inline bool sg_entry_is_claim(const struct sg_registry_entry *entry)
     return (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_CLAIM) != 0;
 }
 
+/* Whether the entry is a process of its job: no claim, and no helper of the launcher. Any thread. */
+static inline bool sg_entry_is_process(const struct sg_registry_entry *entry)
+{
+    return (sg_load_relaxed(&entry->slot.flags) & (SG_SLOT_CLAIM | SG_SLOT_HELPER)) == 0;
+}
+
 /* Whether the entry's owner is inside the cgroup with identity `level`. */
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level);
 

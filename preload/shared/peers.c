@@ -311,7 +311,7 @@ static void count(const struct arguments *arguments, struct sg_registry_entry *e
     add_to_machine(peers, entry, peer);
     if (arguments->device != 0)
         add_to_device(peers, entry, peer, arguments->device);
-    if (entry->slot.job_hash == arguments->job && !sg_entry_is_claim(entry))
+    if (entry->slot.job_hash == arguments->job && sg_entry_is_process(entry))
         add_to_job(peers, entry, peer);
     add(&peers->device_bytes, sg_load(&entry->slot.device_bytes));
     add(&peers->cuda_bytes, sg_load(&entry->pinned_bytes));

@@ -22,7 +22,7 @@ def tools():
 def guarded_tools(tools):
     """The build folder of tools that can run under the library. Skips where they are built with AddressSanitizer, whose allocator
     and the guard's cannot both replace malloc."""
-    if b"__asan_init" in (tools / "sparkguard-doctor").read_bytes():
+    if launching.replaces_malloc(tools):
         pytest.skip("the tools are built with AddressSanitizer, whose allocator and the guard's cannot both replace malloc")
     return tools
 

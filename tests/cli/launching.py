@@ -4,6 +4,11 @@ import os
 import subprocess
 
 
+def replaces_malloc(tools):
+    """Whether the tools are built with AddressSanitizer, whose allocator and the guard's cannot both replace malloc."""
+    return b"__asan_init" in (tools / "sparkguard-doctor").read_bytes()
+
+
 class Launcher:
     def __init__(self, tools, scratch):
         self.scratch = scratch

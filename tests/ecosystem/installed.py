@@ -1,7 +1,10 @@
 """What `make install` puts where, below its prefix."""
 
 TOOLS = ("sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor")
-MODULES = ("__init__", "__main__", "_batches", "_guard", "_magic", "_memory", "_phases", "_ranks", "_refusals", "_retry", "_state", "_tools", "_version")
+MODULES = (
+    "__init__", "__main__", "_batches", "_guard", "_magic", "_memory", "_phases", "_pressure", "_ranks", "_refusals", "_retry", "_state", "_tools",
+    "_version",
+)  # fmt: skip
 PACKAGE = (*(f"{name}.py" for name in (*MODULES, "accelerate", "lightning", "transformers", "trl")), "py.typed")
 INSTALLED = {
     "lib/libsparkguard.so",

@@ -208,8 +208,10 @@ int launch_run(struct launch *launch)
     if (launch->claim.is_wanted)
         launch->started_ns = tool_now_ns(); /* the time in the queue is not the program's */
     if (failure == 0) {
+        launch_pressure_begin(launch);
         launch_children_begin();
         launch->wait_status = wait_for_child(launch, &watch);
+        launch_pressure_end(launch);
         launch_claim_end(launch);
         launch_children_end(launch);
         launch->children_bytes = read_children_bytes();

@@ -12,6 +12,7 @@
 
 #include "common/elf.h"
 #include "launch/claim.h"
+#include "launch/pressure.h"
 #include "sparkguard_options.h"
 
 /* Exit codes, as those of env(1) and timeout(1). */
@@ -41,13 +42,14 @@ struct launch {
     const char *library;                /* --library */
     const char *library_name;           /* base name of the library's file */
     bool is_quiet;
-    const char *set_job;       /* --set: then `program` is what is to be set */
-    bool is_check;             /* --check */
-    bool is_json;              /* --json */
-    uint64_t jail_bytes;       /* --jail; 0: none */
-    struct launch_claim claim; /* --claim and what belongs to it */
-    unsigned complaints;       /* number of invalid values */
-    char **program;            /* program and arguments, NULL-terminated */
+    const char *set_job;             /* --set: then `program` is what is to be set */
+    bool is_check;                   /* --check */
+    bool is_json;                    /* --json */
+    uint64_t jail_bytes;             /* --jail; 0: none */
+    struct launch_claim claim;       /* --claim and what belongs to it */
+    struct launch_pressure pressure; /* --on-pressure */
+    unsigned complaints;             /* number of invalid values */
+    char **program;                  /* program and arguments, NULL-terminated */
 
     bool is_new_job; /* the child is the job's first process */
     char job[64];

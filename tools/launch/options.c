@@ -24,6 +24,7 @@ enum {
     KEY_CHECK,
     KEY_JSON,
     KEY_SET,
+    KEY_ON_PRESSURE,
     KEY_CLAIM
 };
 
@@ -116,6 +117,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_JSON:
         launch->is_json = true;
         return 0;
+    case KEY_ON_PRESSURE:
+        launch->pressure.command = argument;
+        return 0;
     case KEY_SET:
         launch->set_job = argument;
         return 0;
@@ -196,7 +200,7 @@ static void suggest_option(const struct argp_option *options, char **argv)
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    enum { OWN_COUNT = 6 + CLAIM_OPTION_COUNT };
+    enum { OWN_COUNT = 7 + CLAIM_OPTION_COUNT };
     struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + 1] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
@@ -226,9 +230,16 @@ void launch_parse(struct launch *launch, int argc, char **argv)
     options[SG_OPTION_COUNT + 4] = (struct argp_option){"json", KEY_JSON, NULL, 0, "with --check: print JSON", 2};
     options[SG_OPTION_COUNT + 5] = (struct argp_option){
         "set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", 2};
+    options[SG_OPTION_COUNT + 6] = (struct argp_option){
+        "on-pressure",
+        KEY_ON_PRESSURE,
+        "COMMAND",
+        0,
+        "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing",
+        2};
     for (int i = 0; i < CLAIM_OPTION_COUNT; i++) {
         const struct launch_claim_option_info *info = &launch_claim_options[i];
-        options[SG_OPTION_COUNT + 6 + i] =
+        options[SG_OPTION_COUNT + 7 + i] =
             (struct argp_option){info->name, KEY_CLAIM + i, info->argument, 0, info->help, 2};
     }
     const struct argp parser = {

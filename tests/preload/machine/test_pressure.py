@@ -1,10 +1,12 @@
 """sparkguard_on_pressure: programs that give memory back before the request of another one is refused."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
-from lib.machine import GIB, LEFT, MIB
+from lib.machine import GIB, LEFT, MIB, wait_until
 from lib.target import SLOWER
 
 GIVER = """
@@ -21,6 +23,7 @@ def register(function):
     kept = KIND(function) if function else None
     return libc.sparkguard_on_pressure(kept, None)
 """
+GIVES = 1 << 8  # SG_SLOT_GIVES
 AT_ONCE = 1.5 * SLOWER  # seconds: less than the two that an answer is waited for
 DEADLINE = 2
 
@@ -156,6 +159,73 @@ def test_program_ends_although_its_callback_hangs(place):
     server.go().ready()
     server.end()
     place.assert_left(LEFT, above=MIB)
+
+
+def test_own_job_is_not_asked(place):
+    server = giver(place, 4 * GIB, job="job")
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    assert server.go().ready() == [0]
+
+
+# ---- a command ----
+
+
+def commanded(place, command, program, env=None):
+    """A program under the launcher with --on-pressure, which ends on SIGTERM."""
+    prefix = [place.guard.build / "sparkguard", "--job=server", f"--on-pressure={command}"]
+    tenant = place.tenant([*prefix, "/usr/bin/python3", "-c", program], env, preload=())
+    assert tenant.ready() == []
+    return tenant
+
+
+HOLD = """
+import ctypes, os, signal, time
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+held = [libc.malloc(1 << 30) for _ in range(4)]
+open(os.environ.get("PID_FILE", os.devnull), "w").write(str(os.getpid()))
+signal.signal(signal.SIGUSR1, lambda *_: [libc.free(held.pop()) for _ in range(len(held))])
+print("ready", flush=True)
+for _ in range(600):
+    time.sleep(0.1)
+"""
+
+
+def test_command_is_run_and_told_how_much(place, tmp_path):
+    said, pid = tmp_path / "said", tmp_path / "pid"
+    commanded(place, f"echo $SPARKGUARD_WANTED_BYTES >>{said}; kill -USR1 $(cat {pid})", HOLD, {"PID_FILE": pid})
+    wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ok"] and seconds < AT_ONCE
+    (wanted,) = said.read_text().split()
+    assert 2 * GIB - 8 * MIB <= int(wanted) <= 2 * GIB + 8 * MIB
+
+
+def test_command_that_hangs_harms_nobody(place, tmp_path):
+    server = commanded(place, f"echo >{tmp_path}/began; sleep 100", HOLD)
+    wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
+    answers, seconds = ask(place, "malloc 6G", env={"SPARKGUARD_WAIT": "0.5"})
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    assert (tmp_path / "began").exists()
+    os.kill(server.pid, signal.SIGTERM)
+    begin = time.monotonic()
+    assert server.process.wait(20) == -signal.SIGTERM
+    assert time.monotonic() - begin < 3 * SLOWER
+
+
+def test_helper_is_no_process_of_the_job(place, tmp_path):
+    server = commanded(place, "true", HOLD)
+    wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
+    (job,) = [job for job in place.guard.report()["jobs"] if job["job"] == "server"]
+    assert len(job["processes"]) == 1
+    os.kill(server.pid, signal.SIGKILL)
+    server.process.wait()
+    wait_until(lambda: not any(flags & GIVES for flags in entry_flags(place)))
+
+
+def entry_flags(place):
+    return [place.ledger.get("flags", number) for number in place.ledger.taken()]
 
 
 # ---- the Python package ----

@@ -796,7 +796,7 @@ CHILD_TEST(no_sum_wraps_whatever_the_entries_say)
     for (unsigned i = 1; i < SG_ENTRY_CAPACITY; i++) {
         struct sg_registry_entry *entry = sit(i);
         memset(entry, 0xff, sizeof *entry);
-        entry->slot.flags &= ~(uint32_t)SG_SLOT_CLAIM;
+        entry->slot.flags &= ~(uint32_t)(SG_SLOT_CLAIM | SG_SLOT_HELPER);
         entry->slot.job_hash = sg_own->slot.job_hash;
         entry->slot.inherited_bytes = 0;
         entry->device_flight_bytes = 1;

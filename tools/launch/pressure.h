@@ -1,0 +1,28 @@
+/*
+ * pressure.h - --on-pressure: a command that makes a program give memory back which has no callback of its own
+ * (sparkguard_on_pressure() of sparkguard.h).
+ *
+ * A helper process of the launcher runs under the library as a part of the job, and runs the command when it is asked. It
+ * ends with the launcher.
+ */
+#ifndef SG_TOOLS_LAUNCH_PRESSURE_H
+#define SG_TOOLS_LAUNCH_PRESSURE_H
+
+#include <sys/types.h>
+
+struct launch;
+
+struct launch_pressure {
+    const char *command; /* NULL: none */
+    pid_t helper;        /* 0: none */
+    int to_helper;       /* a pipe; the helper ends when this end is closed */
+};
+
+/* Starts the helper; the job's name must be known. Prints a warning if it cannot be started: the program runs all the
+ * same. */
+void launch_pressure_begin(struct launch *launch);
+
+/* Ends the helper, and a command that still runs. */
+void launch_pressure_end(struct launch *launch);
+
+#endif
