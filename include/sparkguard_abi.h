@@ -83,9 +83,9 @@ enum sg_slot_flag {
     SG_SLOT_UNIFIED = 1u << 5,  /* device memory is taken from the machine's memory */
     SG_SLOT_REPORTED = 1u << 6, /* registry entry only: a child of the owner has reported that it
                                  * cannot share; its siblings stay silent */
-    SG_SLOT_HELPER = 1u << 9,   /* registry entry only: a helper of the launcher, which is no process of the job */
-    SG_SLOT_GIVES = 1u << 8,    /* has a callback by sparkguard_on_pressure() */
     SG_SLOT_CLAIM = 1u << 7,    /* registry entry only: a job's claim, and no process (see "Claims") */
+    SG_SLOT_GIVES = 1u << 8,    /* has a callback by sparkguard_on_pressure() */
+    SG_SLOT_HELPER = 1u << 9,   /* registry entry only: a helper of the launcher, which is no process of the job */
 };
 
 /* ---- the frozen part -------------------------------------------------------------------------------------------- */
@@ -542,9 +542,9 @@ struct sg_claim_order {
 
 /* For the launcher, in the process that will become the program. The first call queues a claim for this process's job.
  * Each call decides on it once if it is the first in the queue, and waits for a change if it is not granted.
- * Returns the descriptor whose lock keeps the claim, close-on-exec, once the claim is granted. Else a negative errno
- * number: -EAGAIN: not granted yet, call again; -E2BIG: larger than most_bytes, and no longer queued; -ENOSYS: the guard
- * is off; another one: this process shares no registry, so nobody would see its claim. Not thread-safe. */
+ * Returns the descriptor whose lock keeps the claim, close-on-exec, once the claim is granted. Else it returns a negative
+ * errno number. -EAGAIN: not granted yet, call again. -E2BIG: larger than most_bytes, and no longer queued. -ENOSYS: the
+ * guard is off. Another one: this process shares no registry, so no other process would see its claim. Not thread-safe. */
 int sparkguard_claim(struct sg_claim_order *order);
 
 /* For the launcher's helper: sparkguard_on_pressure() of sparkguard.h, and this process counts no longer as one of its

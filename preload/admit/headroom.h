@@ -53,8 +53,8 @@ struct sg_headroom_state {
 };
 bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out);
 
-/* The limit of this process in bytes: by sparkguard --set, else SPARKGUARD_LIMIT; 0: none. Stores it in the slot, and adds
- * an event if sparkguard --set has changed it. */
+/* Returns the limit of this process in bytes: by sparkguard --set, else SPARKGUARD_LIMIT; 0: none. Stores it in the slot,
+ * and adds an event if sparkguard --set has changed it. */
 uint64_t sg_headroom_own_limit_bytes(void);
 
 /* The smallest limit of the job's processes; 0: none has one. */
@@ -71,7 +71,7 @@ uint64_t sg_headroom_job_bytes(uint32_t parts);
 /* Whether a process of the job has a limit, by the last snapshot. Any thread, without the lock. */
 bool sg_headroom_has_limit(void);
 
-/* Whether the limit in force is SPARKGUARD_LIMIT=0. Then sg_headroom_limit_bytes returns 1, because 0 means no limit. */
+/* Whether the limit in force is SPARKGUARD_LIMIT=0. Then sg_headroom_limit_bytes() is 1, because 0 means no limit. */
 bool sg_headroom_is_nothing_allowed(void);
 
 /* Makes the cached snapshot unusable for further requests. */

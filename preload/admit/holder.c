@@ -17,8 +17,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-#define SEARCH_NS UINT64_C(20000000)  /* 2 % of the time, since a line is written once a second at most */
-#define BYTES_MAX (UINT64_C(1) << 52) /* more than any machine has: a hostile entry says so */
+#define SEARCH_NS UINT64_C(20000000) /* 2 % of the time, since a line is written once a second at most */
 
 struct holder {
     uint64_t bytes;
@@ -30,17 +29,6 @@ struct holder {
 
 static uint32_t is_searching SG_AT_FORK; /* (atomic) 1: a thread uses `buffer` */
 static char buffer[2048];                /* not on the stack, which may be a small one */
-
-static bool is_live(const struct sg_registry_entry *entry)
-{
-    return SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE;
-}
-
-static uint32_t entries_in_use(const struct sg_registry *registry)
-{
-    uint32_t used = sg_load(&registry->entry_used);
-    return used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
-}
 
 /* Bytes that the owner of an entry holds of the constraint that refused the request. */
 static uint64_t held_by(const struct sg_registry_entry *entry, const struct sg_answer *answer)
@@ -63,10 +51,10 @@ static uint64_t held_by(const struct sg_registry_entry *entry, const struct sg_a
 static void find_guarded(struct holder *largest, const struct sg_answer *answer)
 {
     struct sg_registry *registry = sg_entry_shared_registry();
-    for (uint32_t i = 0; registry != NULL && i < entries_in_use(registry); i++) {
+    for (uint32_t i = 0; registry != NULL && i < sg_entry_count(registry); i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        uint64_t bytes = entry != sg_entry_own() && is_live(entry) ? held_by(entry, answer) : 0;
-        if (bytes > largest->bytes && bytes < BYTES_MAX)
+        uint64_t bytes = entry != sg_entry_own() && sg_entry_is_live(entry) ? held_by(entry, answer) : 0;
+        if (bytes > largest->bytes && bytes < SG_BYTES_MAX)
             *largest = (struct holder){.bytes = bytes,
                                        .pid = entry->slot.pid,
                                        .start_ticks = entry->slot.start_ticks,
@@ -88,9 +76,9 @@ static bool is_guarded(uint32_t pid)
 {
     struct sg_registry *registry = sg_entry_shared_registry();
     uint64_t start = sg_procfs_start_ticks(pid);
-    for (uint32_t i = 0; registry != NULL && i < entries_in_use(registry); i++) {
+    for (uint32_t i = 0; registry != NULL && i < sg_entry_count(registry); i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (is_live(entry) && entry->slot.start_ticks == start &&
+        if (sg_entry_is_live(entry) && entry->slot.start_ticks == start &&
             (is_foreign(sg_load(&entry->pid_namespace)) || entry->slot.pid == pid ||
              sg_procfs_start_ticks(entry->slot.pid) != start))
             return true;
@@ -130,11 +118,11 @@ static uint64_t unaccounted_bytes(void)
     uint64_t bytes = sg_load_relaxed(&sg_headroom_last.snapshot.unexplained_bytes);
     uint64_t base = sg_load(&registry->unexplained_base_bytes);
     bytes = bytes > base ? bytes - base : 0;
-    for (uint32_t i = 0; i < entries_in_use(registry); i++) {
+    for (uint32_t i = 0; i < sg_entry_count(registry); i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t known =
             sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes) + sg_load(&entry->managed_bytes);
-        if (is_live(entry))
+        if (sg_entry_is_live(entry))
             bytes = bytes > known ? bytes - known : 0;
     }
     return bytes;
@@ -155,7 +143,7 @@ static void find_unguarded(struct holder *largest)
         uint64_t unaccounted = unaccounted_bytes();
         if (!search.is_cut)
             *largest = search.largest;
-        if (unaccounted > largest->bytes && unaccounted < BYTES_MAX)
+        if (unaccounted > largest->bytes && unaccounted < SG_BYTES_MAX)
             *largest = (struct holder){.bytes = unaccounted};
     }
     sg_store_release(&is_searching, 0u);

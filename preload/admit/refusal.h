@@ -8,8 +8,9 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 
-/* Counts a refused request (in observe mode, one that would have been refused), for which `answer` is why, and adds it to the segment. A large one
- * also gets a line on stderr, unless one was written a moment ago. Any thread, without the decision lock. */
+/* Counts a refused request (in observe mode, one that would have been refused) and adds it to the segment; `answer` has
+ * the reason. A large one also gets a line on stderr, unless one was written a moment ago. Any thread, without the
+ * decision lock. */
 void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer);
 
 /* The last line of this process. Approximate while two threads print at once. For refusal.c and the functions below. */

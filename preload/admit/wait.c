@@ -23,8 +23,9 @@ bool sg_wait_for_change(struct sg_request *request, uint32_t seen)
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC), wait_ns = request->attempt.wait_ns, step = STEP_NS;
     if (request->kind != SG_REQUEST_SMALL && wait_ns < sg_options.wait_ns)
         wait_ns = sg_options.wait_ns;
-    if (request->attempt.is_giving && wait_ns < (sg_options.wait_ns != 0 ? sg_options.wait_ns : SG_WAIT_GIVERS_NS))
-        wait_ns = sg_options.wait_ns != 0 ? sg_options.wait_ns : SG_WAIT_GIVERS_NS;
+    uint64_t givers_ns = sg_options.wait_ns != 0 ? sg_options.wait_ns : SG_WAIT_GIVERS_NS;
+    if (request->attempt.is_giving && wait_ns < givers_ns)
+        wait_ns = givers_ns;
     if (request->attempt.asked_ns == 0)
         request->attempt.asked_ns = now;
     uint64_t deadline = request->attempt.asked_ns + wait_ns;

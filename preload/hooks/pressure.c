@@ -1,6 +1,6 @@
 /*
- * pressure.c - sparkguard_on_pressure() of include/sparkguard.h, and sparkguard_help() of sparkguard_abi.h: calls the program's function on a thread of its own when
- * another process's request cannot be met.
+ * pressure.c - sparkguard_on_pressure() of include/sparkguard.h, and sparkguard_help() of sparkguard_abi.h: calls the
+ * program's function on a thread of its own when another process's request cannot be met.
  *
  * The thread is an ordinary one of the C library, because the function is the program's: it may use thread-local
  * storage, allocate, and take locks of the program.

@@ -10,22 +10,19 @@
 #include "shared/own_entry.h"
 #include "shared/registry.h"
 
-/* Larger than any machine's memory: a hostile or torn entry cannot make a sum wrap. */
-#define BYTES_MAX (UINT64_C(1) << 52)
-
 /* Whether a process with less is ending does not matter. */
 #define EXAMINED_BYTES_MIN (UINT64_C(1) << 20)
 
 /* Each process is granted this much heap before its first decision, and has promised none of it. */
 #define UNPROMISED_BYTES (UINT64_C(1) << 20)
 
-/* What the processes of a job hold. A byte that moves from flight to granted is in both words for a moment, so what is in
- * flight is not held for certain. */
+/* Bytes that a process or a job holds. A byte that moves from flight to granted is in both words for a moment, so bytes
+ * in flight are not held for certain. */
 struct held {
     uint64_t least, most;
 };
 
-/* By the number of a claim's entry: what its job held before the kernel's figures were read. */
+/* By the number of a claim's entry: the bytes that its job held before the kernel's figures were read. */
 static struct held_before {
     uint64_t claim; /* of the entry at that time */
     struct held held;
@@ -36,34 +33,19 @@ static bool has_begun, counts_own;
 /* The claim that this process has queued; NULL: none. */
 static struct sg_registry_entry *queued SG_AT_FORK;
 
-static uint32_t entries_in_use(const struct sg_registry *registry)
-{
-    uint32_t used = sg_load(&registry->entry_used);
-    return used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
-}
-
-static bool is_live(const struct sg_registry_entry *entry)
-{
-    return SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE;
-}
-
-/* A word of an entry, cut so that no sum of a few can wrap. */
-static uint64_t cut(uint64_t bytes)
-{
-    return bytes < BYTES_MAX ? bytes : BYTES_MAX;
-}
-
-/* What a process holds of the machine's memory, without the ranges of shared memory and the memory of its parent, which
- * other processes of the job may hold as well; and the ranges alone in *named. */
+/* Returns the bytes that a process holds of the machine's memory, without the ranges of shared memory and the memory of
+ * its parent, which other processes of the job may hold as well. *named: the ranges alone. */
 static struct held held_by_process(const struct sg_registry_entry *entry, uint64_t *named)
 {
     const struct sg_slot *slot = &entry->slot;
     bool is_unified = (sg_load(&slot->flags) & SG_SLOT_UNIFIED) != 0;
-    uint64_t flight = cut(sg_load(&entry->bounded_flight_bytes)) + cut(sg_load(&entry->unbounded_flight_bytes));
-    uint64_t granted = cut(sg_load(&slot->granted_bytes)), device = is_unified ? 0 : cut(sg_load(&slot->device_bytes));
-    *named = cut(sg_load(&sg_entry_names(entry)->file_bytes));
-    uint64_t less = cut(sg_load(&slot->inherited_bytes)) + *named + device + UNPROMISED_BYTES;
-    uint64_t bytes = (granted > less ? granted - less : 0) + cut(sg_load(&slot->sparse_bytes));
+    uint64_t bounded = sg_load(&entry->bounded_flight_bytes), unbounded = sg_load(&entry->unbounded_flight_bytes);
+    uint64_t flight = sg_entry_cut(bounded) + sg_entry_cut(unbounded);
+    uint64_t granted = sg_entry_cut(sg_load(&slot->granted_bytes));
+    uint64_t device = is_unified ? 0 : sg_entry_cut(sg_load(&slot->device_bytes));
+    *named = sg_entry_cut(sg_load(&sg_entry_names(entry)->file_bytes));
+    uint64_t less = sg_entry_cut(sg_load(&slot->inherited_bytes)) + *named + device + UNPROMISED_BYTES;
+    uint64_t bytes = (granted > less ? granted - less : 0) + sg_entry_cut(sg_load(&slot->sparse_bytes));
     return (struct held){bytes, bytes + flight};
 }
 
@@ -74,24 +56,24 @@ static bool is_ending(const struct sg_registry_entry *entry, uint64_t bytes)
     return bytes >= EXAMINED_BYTES_MIN && sg_procfs_is_ending(entry->slot.pid, entry->slot.start_ticks);
 }
 
-/* What the processes of a job hold. Ranges of shared memory may be the same in all processes, so only the largest sum
+/* Returns the bytes that the processes of a job hold. Ranges of shared memory may be the same in all processes, so only the largest sum
  * of one process counts. */
 static struct held held_by(uint64_t job, bool is_examined)
 {
     struct sg_registry *registry = sg_entry_registry();
     struct held sum = {0, 0};
     uint64_t most_named = 0;
-    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t named;
-        if (entry->slot.job_hash != job || !is_live(entry) || sg_entry_is_claim(entry) ||
+        if (entry->slot.job_hash != job || !sg_entry_is_live(entry) || sg_entry_is_claim(entry) ||
             sg_load(&entry->slot.state) == SG_STATE_REPLACED)
             continue;
         struct held held = held_by_process(entry, &named);
-        sum.most = cut(sum.most + held.most);
+        sg_entry_add_cut(&sum.most, held.most);
         if (is_examined && is_ending(entry, held.least + named))
             continue;
-        sum.least = cut(sum.least + held.least);
+        sg_entry_add_cut(&sum.least, held.least);
         most_named = named > most_named ? named : most_named;
     }
     return (struct held){sum.least + most_named, sum.most + most_named};
@@ -100,11 +82,11 @@ static struct held held_by(uint64_t job, bool is_examined)
 /* The size of a claim that counts, else 0. */
 static uint64_t size_of(const struct sg_registry_entry *entry)
 {
-    if (SG_LIKELY(!sg_entry_is_claim(entry)) || !is_live(entry))
+    if (SG_LIKELY(!sg_entry_is_claim(entry)) || !sg_entry_is_live(entry))
         return 0;
     if (!counts_own && entry->slot.job_hash == sg_own->slot.job_hash)
         return 0;
-    return cut(sg_load(&entry->claimed_bytes));
+    return sg_entry_cut(sg_load(&entry->claimed_bytes));
 }
 
 void sg_claims_count_own(bool does_count)
@@ -116,7 +98,7 @@ void sg_claims_begin(void)
 {
     struct sg_registry *registry = sg_entry_registry();
     has_begun = sg_load(&registry->claim_places) != 0;
-    for (uint32_t i = 0, used = has_begun ? entries_in_use(registry) : 0; i < used; i++) {
+    for (uint32_t i = 0, used = has_begun ? sg_entry_count(registry) : 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t claim = sg_load(&entry->claim);
         bool counts = size_of(entry) != 0;
@@ -125,7 +107,7 @@ void sg_claims_begin(void)
     }
 }
 
-/* What is left of a job's bytes after the claims in earlier entries have taken their part: a job may have several. */
+/* Returns the part of a job's `held` bytes that the claims in earlier entries do not cover: a job may have several. */
 static uint64_t less_earlier(struct sg_registry *registry, uint32_t number, uint64_t held)
 {
     uint64_t job = sg_entry_at(registry, number)->slot.job_hash;
@@ -137,25 +119,20 @@ static uint64_t less_earlier(struct sg_registry *registry, uint32_t number, uint
     return held;
 }
 
-/* What is left of the claims of this process's job. */
+/* Returns the rest of the claims of this process's job. */
 static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
 {
     uint64_t job = sg_own->slot.job_hash, sum = 0;
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry->slot.job_hash == job && sg_entry_is_claim(entry) && is_live(entry))
-            sum += cut(sg_load(&entry->claimed_bytes));
+        if (entry->slot.job_hash == job && sg_entry_is_claim(entry) && sg_entry_is_live(entry))
+            sum += sg_entry_cut(sg_load(&entry->claimed_bytes));
     }
     uint64_t held = sum != 0 ? held_by(job, false).most : 0;
     return sum > held ? sum - held : 0;
 }
 
-static void add(uint64_t *sum, uint64_t bytes)
-{
-    *sum = cut(*sum + bytes);
-}
-
-/* What is left of a claim: for certain, and as far as it is in doubt. */
+/* The rest of a claim: the part that is certain, and the part that is in doubt. */
 struct rest {
     uint64_t bytes, in_doubt_bytes;
 };
@@ -163,15 +140,15 @@ struct rest {
 /* Bytes in doubt count as in flight: both are taken for now, and a request that does not fit because of them waits. */
 static void add_rest(struct sg_peer_sums *sums, const struct rest *rest)
 {
-    add(&sums->claimed_bytes, rest->bytes);
-    add(&sums->flight_bytes, rest->in_doubt_bytes);
+    sg_entry_add_cut(&sums->claimed_bytes, rest->bytes);
+    sg_entry_add_cut(&sums->flight_bytes, rest->in_doubt_bytes);
 }
 
 void sg_claims_end(struct sg_peers *peers)
 {
     struct sg_registry *registry = sg_entry_registry();
     const struct sg_registry_entry *own = sg_entry_own();
-    const uint32_t used = has_begun ? entries_in_use(registry) : 0;
+    const uint32_t used = has_begun ? sg_entry_count(registry) : 0;
     peers->own_claim_bytes = own_rest(registry, used);
     for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
@@ -219,9 +196,9 @@ uint64_t sg_claims_count_before(void)
 {
     struct sg_registry *registry = sg_entry_registry();
     uint64_t count = 0;
-    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        count += entry != queued && sg_entry_is_claim(entry) && is_live(entry) &&
+        count += entry != queued && sg_entry_is_claim(entry) && sg_entry_is_live(entry) &&
                  sg_load(&entry->claim_wanted_bytes) != 0 && is_before(entry, queued);
     }
     return count;

@@ -24,31 +24,30 @@
 static bool can_give(const struct sg_registry_entry *entry)
 {
     return entry->slot.job_hash != sg_own->slot.job_hash &&
-           (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_GIVES) != 0 &&
-           SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
+           (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_GIVES) != 0 && sg_entry_is_live(entry) &&
+           sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
-/* What all processes of a job hold. */
+/* Returns the bytes that all processes of a job hold. */
 static uint64_t held_by_job(struct sg_registry *registry, uint32_t used, uint64_t job)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t bytes = sg_load(&entry->slot.granted_bytes);
-        if (entry->slot.job_hash == job && SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE)
+        if (entry->slot.job_hash == job && sg_entry_is_live(entry))
             sum += bytes < INT64_MAX / SG_ENTRY_CAPACITY ? bytes : 0; /* no machine has more: the entry is damaged */
     }
     return sum;
 }
 
-/* Finds the process with a callback of which exactly `before` others are in jobs that hold more. Returns its entry's number plus one; 0:
- * there are not so many. Processes whose jobs hold the same are ordered by their entries. */
+/* Ranks the processes with a callback by the bytes that their jobs hold, the largest first, and by their entries where
+ * these are equal. Returns the number of the entry at rank `before` (from 0) plus one; 0: there are not so many. */
 static uint32_t find(uint32_t before)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint32_t used = sg_load(&registry->entry_used), found = 0, limit_entry = 0;
+    uint32_t used = sg_entry_count(registry), found = 0, limit_entry = 0;
     uint64_t limit = UINT64_MAX;
-    used = used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
     for (uint32_t round = 0; round <= before; round++) {
         uint64_t most = 0;
         found = 0;

@@ -31,21 +31,15 @@ static uint64_t private_part(const struct sg_slot *slot, const struct sg_registr
  * program has an entry of its own. */
 static bool is_another_of_the_job(const struct sg_registry_entry *entry)
 {
-    return entry->slot.job_hash == sg_own->slot.job_hash && entry != sg_entry_own() &&
-           SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
-}
-
-static uint32_t entries_in_use(const struct sg_registry *registry)
-{
-    uint32_t used = sg_load(&registry->entry_used);
-    return used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
+    return entry->slot.job_hash == sg_own->slot.job_hash && entry != sg_entry_own() && sg_entry_is_live(entry) &&
+           sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
 static uint64_t sum_of_others(bool *has_names)
 {
     struct sg_registry *registry = sg_entry_registry();
     uint64_t sum = 0;
-    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (SG_UNLIKELY(is_another_of_the_job(entry)))
             sum += private_part(&entry->slot, entry, has_names);
@@ -112,7 +106,7 @@ void sg_job_leave_peak(void)
 {
     struct sg_registry *registry = sg_entry_registry();
     sg_job_take_left_peak();
-    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (is_another_of_the_job(entry))
             sg_raise_to(&entry->slot.reported_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));

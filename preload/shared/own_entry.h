@@ -115,6 +115,33 @@ bool sg_entry_is_changing(void);
  * sg_entry_set_own(NULL). */
 void sg_entry_atfork_child_sums(void);
 
+/* The number of entries in use, at most SG_ENTRY_CAPACITY. Any thread. */
+static inline uint32_t sg_entry_count(const struct sg_registry *registry)
+{
+    uint32_t used = sg_load(&registry->entry_used);
+    return used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
+}
+
+/* Whether the entry is taken, and its owner is not known to have ended. Any thread. */
+static inline bool sg_entry_is_live(const struct sg_registry_entry *entry)
+{
+    return SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE;
+}
+
+/* More bytes than any machine has. Words of other entries, and sums of them, are cut to this, so that a hostile or torn
+ * entry cannot make a sum wrap. */
+#define SG_BYTES_MAX (UINT64_C(1) << 52)
+
+static inline uint64_t sg_entry_cut(uint64_t bytes)
+{
+    return bytes < SG_BYTES_MAX ? bytes : SG_BYTES_MAX;
+}
+
+static inline void sg_entry_add_cut(uint64_t *sum, uint64_t bytes)
+{
+    *sum = sg_entry_cut(*sum + sg_entry_cut(bytes));
+}
+
 /* Whether the entry is a job's claim and no process. Any thread. */
 static inline bool sg_entry_is_claim(const struct sg_registry_entry *entry)
 {

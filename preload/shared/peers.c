@@ -15,10 +15,6 @@
 #include <linux/futex.h>
 #include <string.h>
 
-/* More than any machine has. Each addend and sum is cut to this, so that hostile or torn registry entries cannot make
- * a sum wrap. */
-#define BYTES_MAX (UINT64_C(1) << 52)
-
 /* A watchdog that ran within this time is alive and not stopped. */
 #define WATCHED_NS UINT64_C(1000000000)
 
@@ -34,13 +30,6 @@
 
 /* Requests unchanged for this long are not waited for: the owner is stopped, or its driver hangs. */
 #define STALLED_NS UINT64_C(3000000000)
-
-static void add(uint64_t *sum, uint64_t bytes)
-{
-    *sum += bytes < BYTES_MAX ? bytes : BYTES_MAX;
-    if (*sum > BYTES_MAX)
-        *sum = BYTES_MAX;
-}
 
 /* One other registry entry. Its sums are read in the order in which bytes move, so that none is missed: queued, in
  * flight, promised. */
@@ -164,9 +153,9 @@ static uint64_t inherited_uncounted(struct inherited_set *set, const struct sg_r
 
 static void add_flight(struct sg_peer_sums *sum, const struct peer *peer, uint64_t bytes)
 {
-    add(&sum->flight_bytes, bytes);
+    sg_entry_add_cut(&sum->flight_bytes, bytes);
     if (peer->is_stalled)
-        add(&sum->stalled_bytes, bytes);
+        sg_entry_add_cut(&sum->stalled_bytes, bytes);
 }
 
 /* A stalled request queued before ours counts as in flight, so that we do not wait for it. */
@@ -174,11 +163,11 @@ static void add_queued(struct sg_peer_sums *sum, const struct peer *peer)
 {
     if (peer->is_stalled) {
         add_flight(sum, peer, peer->queued_before_bytes);
-        add(&sum->queued_after_bytes, peer->queued_after_bytes);
+        sg_entry_add_cut(&sum->queued_after_bytes, peer->queued_after_bytes);
         return;
     }
-    add(&sum->queued_before_bytes, peer->queued_before_bytes);
-    add(&sum->queued_after_bytes, peer->queued_after_bytes);
+    sg_entry_add_cut(&sum->queued_before_bytes, peer->queued_before_bytes);
+    sg_entry_add_cut(&sum->queued_after_bytes, peer->queued_after_bytes);
 }
 
 /* The part that is not counted as ranges of shared memory, for certain or in doubt. */
@@ -189,7 +178,7 @@ static uint64_t private_part_of(const struct sg_named *named)
 
 static void add_promises(struct sg_peer_sums *sum, const struct peer *peer)
 {
-    add(&sum->held_bytes, private_part_of(&peer->promised));
+    sg_entry_add_cut(&sum->held_bytes, private_part_of(&peer->promised));
     add_flight(sum, peer, peer->promised.in_doubt_bytes);
 }
 
@@ -197,15 +186,15 @@ static void add_cuda(struct sg_cuda_sum *sum, const struct sg_registry_entry *en
 {
     uint64_t managed = sg_load(&entry->managed_bytes), missing = sg_load(&entry->slot.live_bytes);
     missing = missing < managed ? missing : managed;
-    add(&sum->managed_bytes, managed);
-    add(&sum->missing_bytes, missing);
-    add(&sum->shown_bytes, managed - missing);
-    add(&sum->shown_bytes, sg_load(&entry->pinned_bytes));
+    sg_entry_add_cut(&sum->managed_bytes, managed);
+    sg_entry_add_cut(&sum->missing_bytes, missing);
+    sg_entry_add_cut(&sum->shown_bytes, managed - missing);
+    sg_entry_add_cut(&sum->shown_bytes, sg_load(&entry->pinned_bytes));
     if (is_machine && (sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) != 0)
-        add(&sum->shown_bytes, sg_load(&entry->slot.device_bytes));
-    add(&sum->flight_bytes, sg_load(&entry->bounded_flight_bytes));
+        sg_entry_add_cut(&sum->shown_bytes, sg_load(&entry->slot.device_bytes));
+    sg_entry_add_cut(&sum->flight_bytes, sg_load(&entry->bounded_flight_bytes));
     if (is_machine)
-        add(&sum->flight_bytes, sg_load(&entry->unbounded_flight_bytes));
+        sg_entry_add_cut(&sum->flight_bytes, sg_load(&entry->unbounded_flight_bytes));
 }
 
 /* Counts our own inherited promises among those of the peers, because our own promised_bytes do not contain them. */
@@ -214,8 +203,8 @@ static void add_own(struct sg_peers *peers)
     const struct sg_registry_entry *own = sg_entry_own();
     for (uint32_t i = 0; i <= SG_ENTRY_LEVELS; i++) {
         counted[i].count = 0;
-        add(i == 0 ? &peers->machine.held_bytes : &peers->level[i - 1].held_bytes,
-            inherited_uncounted(&counted[i], own));
+        sg_entry_add_cut(i == 0 ? &peers->machine.held_bytes : &peers->level[i - 1].held_bytes,
+                         inherited_uncounted(&counted[i], own));
         add_cuda(&peers->cuda[i], own, i == 0);
     }
 }
@@ -228,7 +217,7 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
     add_flight(&peers->machine, peer, peer->bounded_bytes);
     add_flight(&peers->machine, peer, peer->unbounded_bytes);
     add_promises(&peers->machine, peer);
-    add(&peers->machine.held_bytes, inherited_uncounted(&counted[0], entry));
+    sg_entry_add_cut(&peers->machine.held_bytes, inherited_uncounted(&counted[0], entry));
     add_cuda(&peers->cuda[0], entry, true);
     const struct sg_registry_entry *own = sg_entry_own();
     for (unsigned i = 0; i < SG_ENTRY_LEVELS && own->level[i] != 0; i++) {
@@ -238,7 +227,7 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
             add_queued(&peers->level[i], peer);
         add_flight(&peers->level[i], peer, peer->bounded_bytes);
         add_promises(&peers->level[i], peer);
-        add(&peers->level[i].held_bytes, inherited_uncounted(&counted[1 + i], entry));
+        sg_entry_add_cut(&peers->level[i].held_bytes, inherited_uncounted(&counted[1 + i], entry));
         add_cuda(&peers->cuda[1 + i], entry, false);
     }
 }
@@ -252,8 +241,8 @@ static void add_to_job(struct sg_peers *peers, const struct sg_registry_entry *e
                      : set == SG_UNKNOWN ? 0
                                          : set;
     peers->job_processes++;
-    add(&peers->job.held_bytes, own > inherited ? own - inherited : 0);
-    add(&peers->job_sparse_bytes, sg_load(&slot->sparse_bytes));
+    sg_entry_add_cut(&peers->job.held_bytes, own > inherited ? own - inherited : 0);
+    sg_entry_add_cut(&peers->job_sparse_bytes, sg_load(&slot->sparse_bytes));
     add_flight(&peers->job, peer, peer->granted.in_doubt_bytes);
     add_flight(&peers->job, peer, peer->flight_bytes);
     add_queued(&peers->job, peer);
@@ -313,21 +302,21 @@ static void count(const struct arguments *arguments, struct sg_registry_entry *e
         add_to_device(peers, entry, peer, arguments->device);
     if (entry->slot.job_hash == arguments->job && sg_entry_is_process(entry))
         add_to_job(peers, entry, peer);
-    add(&peers->device_bytes, sg_load(&entry->slot.device_bytes));
-    add(&peers->cuda_bytes, sg_load(&entry->pinned_bytes));
-    add(&peers->cuda_bytes, sg_load(&entry->managed_bytes));
+    sg_entry_add_cut(&peers->device_bytes, sg_load(&entry->slot.device_bytes));
+    sg_entry_add_cut(&peers->cuda_bytes, sg_load(&entry->pinned_bytes));
+    sg_entry_add_cut(&peers->cuda_bytes, sg_load(&entry->managed_bytes));
     peers->is_reclaiming |= sg_load(&entry->reclaim_until_ns) > arguments->now;
 }
 
 /* Adds the bytes that processes hold together and we do not: shared memory, and memory of parents. */
 static void add_same_bytes(struct sg_peers *peers, const struct sg_same_bytes *same)
 {
-    add(&peers->machine.held_bytes, same->promised[SG_SAME_ON_MACHINE]);
+    sg_entry_add_cut(&peers->machine.held_bytes, same->promised[SG_SAME_ON_MACHINE]);
     for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
-        add(&peers->level[i].held_bytes, same->promised[SG_SAME_IN_LEVEL + i]);
-    add(&peers->job.held_bytes, same->held_by_job);
+        sg_entry_add_cut(&peers->level[i].held_bytes, same->promised[SG_SAME_IN_LEVEL + i]);
+    sg_entry_add_cut(&peers->job.held_bytes, same->held_by_job);
     if (peers->job_processes != 0 || sg_load(&sg_own->slot.inherited_bytes) != 0)
-        add(&peers->job.held_bytes, sg_same_bytes_inherited_by_job());
+        sg_entry_add_cut(&peers->job.held_bytes, sg_same_bytes_inherited_by_job());
 }
 
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
@@ -339,13 +328,13 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
                                   .ticket = sg_load(&own->ticket),
                                   .job = sg_own->slot.job_hash,
                                   .now = sg_clock_ns(CLOCK_MONOTONIC)};
-    uint32_t used = sg_load(&registry->entry_used);
+    uint32_t used = sg_entry_count(registry);
     memset(peers, 0, sizeof *peers);
     add_own(peers);
     const struct sg_same_bytes *same = sg_same_bytes_gather();
-    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+    for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry == own || SG_CLAIM_STATE(sg_load(&entry->claim)) != SG_CLAIM_LIVE)
+        if (entry == own || !sg_entry_is_live(entry))
             continue;
         uint64_t published = sg_load(&entry->published_ns), scanned = sg_load(&entry->scanned_anonymous_bytes);
         uint64_t growth =
@@ -358,20 +347,19 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
         count(&arguments, entry, &peer);
     }
     add_same_bytes(peers, same);
-    add(&peers->cuda_bytes, peers->device_bytes);
+    sg_entry_add_cut(&peers->cuda_bytes, peers->device_bytes);
 }
 
 void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum)
 {
     struct sg_registry *registry = sg_entry_registry();
     struct sg_registry_entry *own = sg_entry_own();
-    uint32_t used = sg_load(&registry->entry_used);
+    uint32_t used = sg_entry_count(registry);
     *sum = (struct sg_cuda_sum){0};
     add_cuda(sum, own, level == 0);
-    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+    for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry != own && SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE &&
-            (level == 0 || sg_entry_is_member(entry, level)))
+        if (entry != own && sg_entry_is_live(entry) && (level == 0 || sg_entry_is_member(entry, level)))
             add_cuda(sum, entry, level == 0);
     }
 }
@@ -415,10 +403,10 @@ void sg_peers_call(void)
 bool sg_peers_have_refreshed(uint64_t since_ns)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint32_t used = sg_load(&registry->entry_used);
-    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+    uint32_t used = sg_entry_count(registry);
+    for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry != sg_entry_own() && SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE &&
+        if (entry != sg_entry_own() && sg_entry_is_live(entry) &&
             sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN && sg_peers_is_watched(entry, since_ns) &&
             (int64_t)(sg_load(&entry->published_ns) - since_ns) < 0)
             return false;

@@ -143,8 +143,8 @@ static void note_ended(struct sg_registry *registry, const struct sg_registry_en
 /* Marks the entries of dead owners: of one job, or of all jobs if `job` is NULL. Returns how many. */
 static uint32_t mark_dead_of(struct sg_registry *registry, int fd, const uint64_t *job)
 {
-    uint32_t used = sg_load(&registry->entry_used), found = 0;
-    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+    uint32_t used = sg_entry_count(registry), found = 0;
+    for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t claim = sg_load(&entry->claim);
         if (entry == sg_entry_shared_own() || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
@@ -188,6 +188,13 @@ static void drop_entry(void)
     own.tries = 0;
 }
 
+/* As lock_free_entry(); a full registry is searched for dead owners first. */
+static long lock_entry(int fd)
+{
+    long number = lock_free_entry(fd);
+    return number == -ENOSPC && mark_dead(fd) != 0 ? lock_free_entry(fd) : number;
+}
+
 /* Locks the byte of one registry entry for the life of this process. Returns the entry's number, or -errno. The lock is
  * kept even if the entry cannot be used at once. One of our threads may have seen the entry and may write to it later,
  * when the entry would otherwise belong to another process. */
@@ -195,9 +202,7 @@ static long reserve_entry(int fd)
 {
     if (own.reserved != 0)
         return own.reserved - 1;
-    long number = lock_free_entry(fd);
-    if (number == -ENOSPC && mark_dead(fd) != 0)
-        number = lock_free_entry(fd);
+    long number = lock_entry(fd);
     long result = number >= 0 ? sg_shared_file_keep_open(fd) : number;
     if (result != 0)
         return result;
@@ -217,14 +222,14 @@ static void note_used(uint32_t number)
 static void copy_settings(struct sg_registry_entry *entry, int fd)
 {
     struct sg_registry *registry = own.file.registry;
-    uint32_t used = sg_load(&registry->entry_used);
-    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+    uint32_t used = sg_entry_count(registry);
+    for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *other = sg_entry_at(registry, i);
         uint64_t limit = sg_load(&other->set_limit_bytes), reserve = sg_load(&other->set_reserve_bytes);
         bool is_same = other->slot.pid == entry->slot.pid && other->slot.start_ticks == entry->slot.start_ticks;
         if (other == entry || other->slot.job_hash != entry->slot.job_hash || (limit == 0 && reserve == 0))
             continue;
-        if (!is_same && (SG_CLAIM_STATE(sg_load(&other->claim)) != SG_CLAIM_LIVE || !sg_registry_file_has_owner(fd, i)))
+        if (!is_same && (!sg_entry_is_live(other) || !sg_registry_file_has_owner(fd, i)))
             continue;
         sg_store(&entry->set_user, sg_load(&other->set_user));
         sg_store(&entry->set_reserve_bytes, reserve);
@@ -271,9 +276,7 @@ long sg_registry_add_claim(const struct sg_claim_entry *words, struct sg_registr
     long fd = sg_registry_file_open(O_RDWR);
     if (fd < 0)
         return fd;
-    long number = sg_registry_file_is_same(&own.file, (int)fd) ? lock_free_entry((int)fd) : -ESTALE;
-    if (number == -ENOSPC && mark_dead((int)fd) != 0)
-        number = lock_free_entry((int)fd);
+    long number = sg_registry_file_is_same(&own.file, (int)fd) ? lock_entry((int)fd) : -ESTALE;
     if (number < 0) {
         (void)sg_sys_close((int)fd);
         return number;

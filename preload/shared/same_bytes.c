@@ -42,7 +42,6 @@ struct origin {
 };
 
 enum { ORIGINS_MAX = 256 };
-#define BYTES_MAX (UINT64_C(1) << 52) /* more than any machine has; keeps sums over hostile entries from wrapping */
 
 /* `refresh` belongs to refreshes of the snapshot, under the decision lock. `peak` belongs to the job's peak, which any
  * thread may raise, under peak_lock. */
@@ -188,11 +187,10 @@ static void gather(struct gathering *g)
     _Static_assert(SG_SAME_IN_JOB == SG_SAME_COUNT - 1, "the job comes last");
     struct sg_registry *registry = sg_entry_registry();
     const struct sg_registry_entry *own = sg_entry_own();
-    uint32_t used = sg_load(&registry->entry_used);
+    uint32_t used = sg_entry_count(registry);
     if (sg_load_relaxed(&has_gathered) == 0)
         sg_store(&has_gathered, 1u); /* before the first note */
     bool has_changed = renew(g, &g->own_note, own, 0);
-    used = used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
     g->noted = used > g->noted ? used : g->noted;
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
@@ -336,7 +334,7 @@ static void note_origins(struct origin *list, uint32_t *count, const struct sg_r
     const struct sg_origin *origin = sg_entry_names(entry)->origin;
     for (uint32_t i = 0; i < SG_ORIGIN_CAPACITY && left != 0 && origin[i].claim != 0; i++) {
         uint64_t bytes = origin[i].bytes < left ? origin[i].bytes : left;
-        bytes = bytes < BYTES_MAX ? bytes : BYTES_MAX;
+        bytes = sg_entry_cut(bytes);
         left -= bytes;
         note_origin(list, count, &origin[i], bytes);
     }
@@ -346,11 +344,11 @@ static uint64_t inherited_by_job(struct gathering *g)
 {
     struct origin *list = g->origins;
     struct sg_registry *registry = sg_entry_registry();
-    uint32_t used = sg_load(&registry->entry_used), count = 0;
+    uint32_t used = sg_entry_count(registry), count = 0;
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+    for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && entry->slot.job_hash == sg_own->slot.job_hash)
+        if (sg_entry_is_live(entry) && entry->slot.job_hash == sg_own->slot.job_hash)
             note_origins(list, &count, entry);
     }
     for (uint32_t i = 0; i < count; i++) {

@@ -121,8 +121,7 @@ static uint64_t holds(struct sg_registry_entry *entry, uint64_t level)
 
 static bool can_act(struct sg_registry_entry *entry, uint64_t now)
 {
-    return entry == sg_entry_own() ||
-           (SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && sg_peers_is_watched(entry, now));
+    return entry == sg_entry_own() || (sg_entry_is_live(entry) && sg_peers_is_watched(entry, now));
 }
 
 /* By index of the registry entry: bytes that its owner's end would free, 0 if the owner cannot end itself; and bytes
@@ -132,8 +131,8 @@ static uint64_t freed_on_exit[SG_ENTRY_CAPACITY], kept_by_children[SG_ENTRY_CAPA
 /* Number of registry entries in use. A process without an entry in the common registry has one of its own. */
 static uint32_t entries_in_use(const struct sg_registry *registry)
 {
-    uint32_t used = sg_load(&registry->entry_used);
-    return used == 0 ? 1 : used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
+    uint32_t used = sg_entry_count(registry);
+    return used == 0 ? 1 : used;
 }
 
 /* For each parent, the largest number of bytes that a child shares with it: its end would not free them. */
@@ -144,7 +143,7 @@ static void find_shared(struct sg_registry *registry, uint32_t used)
     for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *child = sg_entry_at(registry, i);
         uint64_t parent = child->parent_entry, shared = sg_load(&child->shared_bytes);
-        if (parent == 0 || parent > used || SG_CLAIM_STATE(sg_load(&child->claim)) != SG_CLAIM_LIVE ||
+        if (parent == 0 || parent > used || !sg_entry_is_live(child) ||
             child->parent_claim != sg_load(&sg_entry_at(registry, (uint32_t)parent - 1)->claim))
             continue;
         if (shared > kept_by_children[parent - 1])

@@ -6,7 +6,8 @@
  * allocates nothing, and locks its memory where RLIMIT_MEMLOCK allows.
  *
  * It ends before fork, because Python warns about threads there, and starts again with a request at least a second
- * later. A forked child whose parent holds 256 MiB gets a watchdog at once. It also ends when no other thread of the program is left.
+ * later. A forked child whose parent holds 256 MiB gets a watchdog at once. It also ends when no other thread of the
+ * program is left.
  */
 #ifndef SG_PRELOAD_WATCH_WATCHDOG_H
 #define SG_PRELOAD_WATCH_WATCHDOG_H

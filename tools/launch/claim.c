@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +18,7 @@
 
 #include "common/text.h"
 #include "common/tool.h"
+#include "launch/inside.h"
 #include "launch/launch.h"
 #include "model/tenants.h"
 #include "model/model.h"
@@ -153,15 +153,12 @@ int launch_claim_prepare(struct launch *launch)
 void launch_claim_enter(struct launch *launch)
 {
     const struct launch_claim *claim = &launch->claim;
-    char self[PATH_MAX] = "";
     size_t count = 0;
     while (launch->program[count] != NULL)
         count++;
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
     char **all = tool_allocate(count + 3, sizeof *all);
-    if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
-        snprintf(self, sizeof self, "sparkguard");
-    all[0] = text_copy(self, sizeof self);
+    all[0] = launch_own_path();
     all[1] = text_format(LAUNCH_CLAIM_INSIDE "%d", claim->to_launcher);
     for (size_t i = 0; i < count; i++)
         all[2 + i] = launch->program[i];

@@ -3,7 +3,6 @@
  * sends the descriptor that keeps it to the launcher. See claim.h.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,6 +17,7 @@
 #include "common/text.h"
 #include "launch/claim.h"
 #include "launch/claim_inside.h"
+#include "launch/inside.h"
 #include "launch/launch.h"
 #include "sparkguard_abi.h"
 
@@ -115,8 +115,7 @@ static bool is_launcher_gone(int socket)
 static int claim(struct inside *inside)
 {
     int (*attempt)(struct sg_claim_order *) = NULL;
-    void *symbol = dlsym(RTLD_DEFAULT, "sparkguard_claim"); /* the launcher links no library: NULL without the guard */
-    memcpy(&attempt, &symbol, sizeof attempt);
+    launch_find_export("sparkguard_claim", &attempt, sizeof attempt);
     char text[TEXT_SIZE_CAPACITY], duration[TEXT_TIME_CAPACITY];
     uint64_t begin_ns = now_ns(), deadline_ns = begin_ns + inside->wait_ns;
     for (bool has_said = inside->is_quiet;;) {

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "common/cgroup.h"
+#include "launch/inside.h"
 #include "launch/launch.h"
 #include "common/procfs.h"
 #include "sparkguard_abi.h"
@@ -106,12 +107,10 @@ static char **read_program(int words)
 
 void launch_jail_enter(const struct launch *launch, int failure_pipe)
 {
-    char self[PATH_MAX] = "", inside[96], limit[64];
+    char inside[96], limit[64];
     char *name = text_printable(launch->program[0], false);
     char *description = text_format("--description=sparkguard --jail: %s", name);
     int words = write_words(launch->program), saved_stderr = fcntl(STDERR_FILENO, F_DUPFD, 3);
-    if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
-        snprintf(self, sizeof self, "sparkguard");
     snprintf(inside, sizeof inside, INSIDE_OPTION "%d,%d,%d,%" PRIu64 ",%d", failure_pipe, saved_stderr, words,
              launch->jail_bytes, launch->is_quiet);
     snprintf(limit, sizeof limit, "MemoryMax=%" PRIu64, launch->jail_bytes);
@@ -127,7 +126,7 @@ void launch_jail_enter(const struct launch *launch, int failure_pipe)
                                "-p",
                                "MemorySwapMax=0",
                                "--",
-                               self,
+                               launch_own_path(),
                                inside,
                                NULL};
     fcntl(failure_pipe, F_SETFD, 0);

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,17 +14,16 @@
 #include <unistd.h>
 
 #include "common/text.h"
+#include "launch/inside.h"
 #include "launch/launch.h"
 #include "launch/pressure_inside.h"
 
 /* Becomes the helper, in a process group of its own: ^C is for the program. */
 static void become_helper(const struct launch *launch, int pipe_end)
 {
-    char self[PATH_MAX] = "";
+    char *self = launch_own_path();
     char *inside = text_format(LAUNCH_PRESSURE_INSIDE "%d", pipe_end);
     char *command = text_copy(launch->pressure.command, SIZE_MAX);
-    if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
-        snprintf(self, sizeof self, "sparkguard");
     char *const arguments[] = {self, inside, command, NULL};
     setenv(sg_option_table[SG_OPTION_JOB].variable, launch->job, 1);
     setpgid(0, 0);

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "launch/pressure_inside.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launch/inside.h"
 #include "launch/launch.h"
 #include "sparkguard_abi.h"
 
@@ -46,8 +46,7 @@ void launch_pressure_inside(char **argv)
     int (*help)(void (*)(uint64_t, void *), void *) = NULL;
     if (argv[1] == NULL || sscanf(argv[1], LAUNCH_PRESSURE_INSIDE "%d", &pipe_end) != 1 || argv[2] == NULL)
         return;
-    void *symbol = dlsym(RTLD_DEFAULT, "sparkguard_help"); /* the launcher links no library */
-    memcpy(&help, &symbol, sizeof help);
+    launch_find_export("sparkguard_help", &help, sizeof help);
     int result = help != NULL ? help(run_command, argv[2]) : -ENOSYS;
     if (result != 0)
         fprintf(stderr, "sparkguard: --on-pressure has no effect: %s\n", strerror(-result));

@@ -91,12 +91,18 @@ static int compare(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
+static void *grow(void *array, size_t count, size_t element_bytes)
+{
+    void *grown = reallocarray(array, count, element_bytes);
+    if (grown == NULL)
+        tool_end_without_memory();
+    return grown;
+}
+
 static void add_claim(struct model_claims *claims, const struct sg_registry_entry *entry, const char *path)
 {
     bool is_queued = entry->claim_wanted_bytes != 0;
-    claims->at = realloc(claims->at, (claims->count + 1) * sizeof *claims->at);
-    if (claims->at == NULL)
-        tool_end_without_memory();
+    claims->at = grow(claims->at, claims->count + 1, sizeof *claims->at);
     claims->at[claims->count++] =
         (struct model_claim){.directory = path,
                              .job_hash = entry->slot.job_hash,
@@ -112,9 +118,7 @@ static void add_setting(struct model_claims *claims, const struct sg_registry_en
     for (size_t i = 0; i < claims->setting_count; i++)
         if (claims->settings[i].job_hash == entry->slot.job_hash && claims->settings[i].directory == path)
             return;
-    claims->settings = realloc(claims->settings, (claims->setting_count + 1) * sizeof *claims->settings);
-    if (claims->settings == NULL)
-        tool_end_without_memory();
+    claims->settings = grow(claims->settings, claims->setting_count + 1, sizeof *claims->settings);
     claims->settings[claims->setting_count++] =
         (struct model_setting){.directory = path,
                                .job_hash = entry->slot.job_hash,

@@ -60,9 +60,10 @@ static bool is_mapped(uintptr_t address)
 }
 
 /* Settles one parked range in a forked child. When the kernel copied the mappings, the parent's call was either done as
- * a whole or not at all. If the call had not happened, the range returns to its address. If the call had moved the mapping to
- * the wanted address, the range goes there. If the call had moved the mapping to an address that the kernel chose: the child has the mapping and does not know where. It is
- * dropped; a later munmap of memory that the range map does not know changes nothing. */
+ * a whole or not at all. If the call had not happened, the range returns to its address. If the call had moved the
+ * mapping to the wanted address, the range goes there. If the kernel had chosen the address, the child has the mapping
+ * and does not know where. The range is dropped; a later munmap of memory that the range map does not know changes
+ * nothing. */
 static int settle_parked(unsigned place, uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;

@@ -74,13 +74,13 @@ class Claims:
 # ---- what others get ----
 
 
-def test_claim_is_taken_off_what_others_get(place, claims):
-    claims.holder("4G")
-    place.assert_left(LEFT - 4 * GIB)
-
-
-def test_own_requests_draw_on_the_claim_first(place, claims):
-    claims.holder("4G", "malloc 3G")
+@pytest.mark.parametrize(
+    "steps",
+    ["", "malloc 3G", "malloc 3G free 0", "malloc 1G fork malloc 2G"],
+    ids=["untouched", "own requests draw on it", "freed memory returns to it", "children draw on it"],
+)
+def test_claim_is_taken_off_what_others_get(place, claims, steps):
+    claims.holder("4G", steps)
     place.assert_left(LEFT - 4 * GIB)
 
 
@@ -88,16 +88,6 @@ def test_what_exceeds_the_claim_is_judged_as_ever(place, claims):
     tenant = claims.holder("4G", "malloc 3G malloc 3G malloc 3G")
     assert tenant.answers == ["ok", "ok", "ENOMEM"]
     place.assert_left(LEFT - 6 * GIB)
-
-
-def test_freed_memory_returns_to_the_claim(place, claims):
-    claims.holder("4G", "malloc 3G free 0")
-    place.assert_left(LEFT - 4 * GIB)
-
-
-def test_children_draw_on_the_claim_of_their_job(place, claims):
-    claims.holder("4G", "malloc 1G fork malloc 2G")
-    place.assert_left(LEFT - 4 * GIB)
 
 
 def test_claimed_memory_can_be_had_though_others_ask(place, claims):

@@ -1,0 +1,25 @@
+/*
+ * inside.c - see inside.h.
+ */
+#define _GNU_SOURCE
+#include "launch/inside.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/text.h"
+
+char *launch_own_path(void)
+{
+    char path[PATH_MAX] = "";
+    return text_copy(readlink("/proc/self/exe", path, sizeof path - 1) > 0 ? path : "sparkguard", SIZE_MAX);
+}
+
+void launch_find_export(const char *name, void *function, size_t size)
+{
+    const void *symbol = dlsym(RTLD_DEFAULT, name);
+    memcpy(function, &symbol, size);
+}
