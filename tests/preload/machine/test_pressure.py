@@ -255,3 +255,36 @@ def test_python_gives_memory_back(place, end):
     assert answers == ["ok"] and seconds < AT_ONCE
     _, stderr = server.process.communicate("\n", timeout=30)
     assert ("ValueError: no more" in stderr) == ("raise" in end) and server.process.returncode == 0
+
+
+@pytest.mark.parametrize(("seconds", "last"), [(0.7, ["begins", "ends"]), (60, ["begins"])])
+def test_end_of_python_waits_for_the_function_but_not_for_ever(place, seconds, last):
+    tools = str(Path(__file__).resolve().parents[3] / "tools/python")
+    text = f"""
+sys.path.insert(0, {tools!r})
+import sparkguard
+more = [malloc(GIB) for _ in range(4)]
+def give(wanted_bytes):
+    say("begins")
+    os.write(begun[1], b".")
+    time.sleep({seconds})
+    say("ends")
+begun = os.pipe()
+assert sparkguard.on_pressure(give)
+if os.fork() == 0:
+    os._exit(0)
+ready()
+os.read(begun[0], 1)
+if os.fork() == 0:
+    sys.exit(0)  # at once: the function runs in the parent only
+os.wait()
+"""
+    server = place.player(text, env={"SPARKGUARD_JOB": "server"})
+    server.ready()
+    server.process.stdin.write("\n")
+    server.process.stdin.flush()
+    begin = time.monotonic()
+    assert place.take("malloc 6G", env={"SPARKGUARD_WAIT": "0.3"}) == ["ENOMEM"]
+    stdout, stderr = server.process.communicate(timeout=30)
+    assert (server.process.returncode, stdout.splitlines()) == (0, last), stderr
+    assert time.monotonic() - begin < 10 * SLOWER
