@@ -3,6 +3,7 @@
  */
 #include "admit/check.h"
 
+#include "admit/bounds.h"
 #include "base/atomics.h"
 #include "account/tmpfs_ranges.h"
 #include "account/tracker.h"
@@ -28,6 +29,7 @@ void sg_check_join(void)
         has_inherited = 0;
         sg_tracker_inherit();
     }
+    sg_bounds_read();
     enum sg_registry_step due = sg_registry_due();
     if (SG_UNLIKELY(due == SG_REGISTRY_CHECK)) {
         sg_headroom_forget();

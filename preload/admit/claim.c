@@ -52,7 +52,8 @@ static uint64_t largest_claim(void)
         uint64_t here = at->limit_bytes > at->reserve_bytes ? at->limit_bytes - at->reserve_bytes : 0;
         most = here < most ? here : most;
     }
-    return most;
+    uint64_t limit = sg_headroom_limit_bytes();
+    return limit != 0 && limit < most ? limit : most;
 }
 
 /* Decides on the first claim of the queue. */

@@ -3,6 +3,7 @@
  */
 #include "admit/headroom.h"
 
+#include "admit/bounds.h"
 #include "base/atomics.h"
 #include "account/commits.h"
 #include "account/tmpfs_ranges.h"
@@ -245,7 +246,8 @@ static void note_guarding(bool is_guarding)
 bool sg_headroom_has_limit(void)
 {
     uint64_t set = sg_load_relaxed(&sg_entry_own()->set_limit_bytes);
-    return (set != 0 ? set != SG_UNKNOWN : sg_options.limit.is_set) || sg_load_relaxed(&state.has_limit) != 0;
+    bool has_own = set != 0 ? set != SG_UNKNOWN : sg_options.limit.is_set;
+    return has_own || sg_bounds_have_limit() || sg_load_relaxed(&state.has_limit) != 0;
 }
 
 bool sg_headroom_is_nothing_allowed(void)
@@ -283,7 +285,10 @@ static void note_set(const char *what, uint64_t bytes)
 uint64_t sg_headroom_own_limit_bytes(void)
 {
     const uint64_t set = sg_load(&sg_entry_own()->set_limit_bytes);
-    const uint64_t limit = set == 0 ? limit_by_option() : set == SG_UNKNOWN ? 0 : set;
+    const uint64_t wanted = set == 0 ? limit_by_option() : set == SG_UNKNOWN ? 0 : set;
+    const uint64_t limit = sg_bounds_limit(wanted, sg_headroom_machine_bytes());
+    if (SG_UNLIKELY(limit != wanted))
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_BOUNDED);
     if (SG_UNLIKELY(set != state.seen_set_limit)) {
         state.seen_set_limit = set;
         if (set != 0)

@@ -3,6 +3,8 @@
  */
 #include "admit/refusal.h"
 
+#include "admit/bounds.h"
+#include "admit/headroom.h"
 #include "base/compiler.h"
 #include "base/atomics.h"
 #include "admit/holder.h"
@@ -16,6 +18,8 @@
 #include "base/text.h"
 #include "account/thread_record.h"
 #include "account/timeline.h"
+#include "shared/own_entry.h"
+#include "sparkguard_bounds.h"
 
 /* Bytes that the request would have added. */
 static uint64_t asked_bytes(const struct sg_request *request)
@@ -35,6 +39,14 @@ static void add_driver_pages(struct sg_text *text, const struct sg_answer *answe
     sg_text_add(text, " freed earlier may still be with the driver (sparkguard-doctor)");
 }
 
+/* Appends " (SPARKGUARD_LIMIT)", or who else has set what was kept. */
+static void add_source(struct sg_text *text, const char *option, bool is_bound, bool is_set)
+{
+    sg_text_add(text, " (");
+    sg_text_add(text, is_bound ? SG_BOUNDS_FILE : is_set ? "sparkguard --set" : option);
+    sg_text_add(text, ")");
+}
+
 static void add_reason(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
 {
     switch (answer->reason) {
@@ -42,7 +54,9 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         sg_text_add_size(text, answer->usable_bytes);
         sg_text_add(text, " left of the ");
         sg_text_add_size(text, answer->kept_bytes);
-        sg_text_add(text, " this job may hold (SPARKGUARD_LIMIT)");
+        sg_text_add(text, " this job may hold");
+        add_source(text, "SPARKGUARD_LIMIT", sg_bounds_are_limit(answer->kept_bytes, sg_headroom_machine_bytes()),
+                   answer->kept_bytes == sg_load(&sg_entry_own()->set_limit_bytes));
         return;
     case SG_REASON_DEVICE:
         sg_text_add_size(text, answer->usable_bytes);
@@ -62,7 +76,11 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         }
         sg_text_add(text, ", ");
         sg_text_add_size(text, answer->kept_bytes);
-        sg_text_add(text, " kept in reserve (SPARKGUARD_RESERVE)");
+        sg_text_add(text, " kept in reserve");
+        add_source(text, "SPARKGUARD_RESERVE",
+                   answer->cgroup_bytes == 0 &&
+                       sg_bounds_are_reserve(answer->kept_bytes, sg_headroom_last.snapshot.at[0].limit_bytes),
+                   answer->kept_bytes == sg_load(&sg_entry_own()->set_reserve_bytes));
         if (answer->claimed_bytes != 0 && answer->reason == SG_REASON_RESERVE) {
             sg_text_add(text, ", ");
             sg_text_add_size(text, answer->claimed_bytes);

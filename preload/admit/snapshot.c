@@ -3,6 +3,7 @@
  */
 #include "admit/snapshot.h"
 
+#include "admit/bounds.h"
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/options.h"
@@ -11,6 +12,7 @@
 #include "base/text.h"
 #include "base/procfs.h"
 #include "shared/own_entry.h"
+#include "shared/segment.h"
 
 #include <string.h>
 #include <sys/sysinfo.h>
@@ -43,8 +45,14 @@ void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
         if (!is_machine && reserve.percent_milli == 0 && bytes > limit / 4)
             bytes = limit / 4;
     }
-    constraint->reserve_bytes = bytes;
     uint64_t floor_bytes = sg_options.floor.is_set ? sg_size_of(sg_options.floor, limit) : bytes / 4;
+    uint64_t least = is_machine ? sg_bounds_reserve(limit) : 0;
+    if (SG_UNLIKELY(least > bytes || least / 4 > floor_bytes)) {
+        bytes = least > bytes ? least : bytes;
+        floor_bytes = least / 4 > floor_bytes ? least / 4 : floor_bytes;
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_BOUNDED);
+    }
+    constraint->reserve_bytes = bytes;
     constraint->floor_bytes = floor_bytes < bytes ? floor_bytes : bytes;
 }
 

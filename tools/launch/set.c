@@ -21,6 +21,7 @@
 
 #include "common/bytes.h"
 #include "common/text.h"
+#include "launch/bounds.h"
 #include "launch/launch.h"
 #include "model/model.h"
 #include "sparkguard_abi.h"
@@ -222,6 +223,8 @@ static int set(const struct launch *launch, const struct model *model)
     for (char **word = launch->program; *word != NULL; word++)
         if (!take(&order, model, *word))
             return LAUNCH_USAGE;
+    if (!launch_bounds_allow(order.limit_bytes, base_of(model, true), order.reserve_bytes, base_of(model, false)))
+        return SET_NOT_ALLOWED;
     int code = map_ledger(&ledger, launch->directory);
     if (code == 0 && geteuid() != 0 && is_of_others(model, launch->set_job))
         code = SET_NOT_ALLOWED;

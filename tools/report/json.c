@@ -7,6 +7,7 @@
 #include "common/json.h"
 #include "model/fields.h"
 #include "report/report.h"
+#include "sparkguard_bounds.h"
 
 static json_t *device_of(const struct model_device *device, int index)
 {
@@ -236,6 +237,7 @@ static void add_settings(json_t *object, const struct model *model, const struct
     json_object_set_new(object, "set_reserve_bytes",
                         set.reserve_bytes != 0 ? json_of_number(set.reserve_bytes) : json_null());
     json_object_set_new(object, "set_by", json_of_text(user));
+    json_object_set_new(object, "bounded_by", json_of_text(job->is_bounded ? SG_BOUNDS_FILE : NULL));
     free(user);
 }
 

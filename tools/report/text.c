@@ -16,6 +16,7 @@
 #include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
+#include "sparkguard_bounds.h"
 
 /* The maximum number of processes with a note below the table. */
 enum { NOTES_SHOWN = 8 };
@@ -231,6 +232,8 @@ static void put_settings(const struct model *model, const struct model_job *job,
 {
     const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
     char limit[TEXT_SIZE_CAPACITY] = "", reserve[TEXT_SIZE_CAPACITY] = "";
+    if (job->is_bounded)
+        put_note(style, STYLE_PLAIN, text_copy("bounded by " SG_BOUNDS_FILE, SIZE_MAX));
     if (set.directory == NULL)
         return;
     if (set.limit_bytes != 0)
