@@ -344,7 +344,8 @@ bool sg_admission_ask(struct sg_request *request)
             sg_driver_pages_reclaim(answer.kept_by_driver_bytes);
             continue;
         }
-        request->attempt.is_giving = verdict == SG_REFUSE && ask_givers(request, &answer);
+        if (verdict == SG_REFUSE) /* else it goes on waiting for those who were asked, whatever else it waits for now */
+            request->attempt.is_giving = ask_givers(request, &answer);
         if (!sg_wait_for_change(request, seen))
             break;
         request->attempt.must_look_again = request->card.identity != 0;

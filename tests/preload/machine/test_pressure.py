@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lib.machine import GIB, LEFT, MIB, wait_until
+from lib.machine import GIB, LEFT, MIB, meminfo, wait_until
 from lib.target import SLOWER
 
 GIVER = """
@@ -120,6 +120,26 @@ def test_bad_callbacks_harm_nobody(place, bad):
     answers, seconds = ask(place, "malloc 6G malloc 1G")
     assert answers == ["ENOMEM", "ok" if bad != "allocates" else answers[1]]
     assert seconds < (DEADLINE + 2) * SLOWER
+
+
+def test_answer_is_waited_for_although_a_scan_would_end_earlier(place):
+    """When 500 MiB are still missing, they may be promises that another program has touched. It is stopped: no scan tells."""
+    idle = place.holder("malloc 1G", env={"SPARKGUARD_JOB": "idle"})
+    place.machine.write("proc/meminfo", meminfo(16 * GIB, 4 * GIB))
+    steps = [meminfo(16 * GIB, 6 * GIB - 500 * MIB), meminfo(16 * GIB, 10 * GIB)]
+    path = place.machine.root / "proc/meminfo"
+    give = f"""
+def slowly(wanted, data):
+    for text in {steps!r}:
+        time.sleep(0.4)
+        open({str(path)!r} + ".new", "w").write(text)
+        os.rename({str(path)!r} + ".new", {str(path)!r})
+"""
+    code = GIVER + give + "held.append(malloc(64 * MIB))\nassert register(slowly) == 0\nready()\n"
+    place.player(code, env={"SPARKGUARD_JOB": "server"}).ready()
+    os.kill(idle.pid, signal.SIGSTOP)
+    assert place.take("malloc 3G") == ["ok"]
+    os.kill(idle.pid, signal.SIGCONT)
 
 
 def test_sparkguard_wait_is_the_deadline(place):
