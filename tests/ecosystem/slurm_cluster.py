@@ -52,6 +52,7 @@ ReturnToService=2
 KillWait=5
 TaskProlog={scripts}/task-prolog
 TaskEpilog={scripts}/task-epilog
+{more}
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 RealMemory=4000
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 RealMemory=4000
 PartitionName=all Nodes=ALL Default=YES State=UP
@@ -67,7 +68,7 @@ def free_ports(count):
 
 
 class Cluster:
-    def __init__(self, build, scripts, scratch):
+    def __init__(self, build, scripts, scratch, more=""):
         assert SLURM.is_dir(), "no .deps/slurm: run scripts/install-deps ecosystem"
         (plugins,) = SLURM.glob("usr/lib/*/slurm-wlm")
         self.scratch, self.work = scratch, scratch / "work"
@@ -82,6 +83,7 @@ class Cluster:
                 scratch=scratch,
                 plugins=plugins,
                 scripts=scripts,
+                more=more,
             )
         )
         self.environment = {

@@ -1,5 +1,6 @@
 """scripts/examples/slurm on a real Slurm: two nodes, which are this machine."""
 
+import json
 import os
 import re
 import shutil
@@ -8,12 +9,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from slurm_cluster import ROOT, Cluster
+from slurm_cluster import ROOT, SLURM, Cluster
 from waiting import wait_for
 
 EXAMPLES = ROOT / "scripts/examples/slurm"
 TAKE = "import sys; block = bytearray(int(sys.argv[1]) << 20); block[::4096] = b'x' * len(block[::4096])"
 PYTHON = f'/usr/bin/python3 -c "{TAKE}"'
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="Slurm runs a prolog as root")
 UNIT = {"MiB": 1, "GiB": 1024}
 
 
@@ -95,6 +97,60 @@ def test_what_is_small_or_not_recorded_leaves_nothing_and_ends_well(cluster):
         job = cluster.wait(number)[number]
         assert (job["JobState"], job.get("Comment")) == ("COMPLETED", None)
     assert list(cluster.work.glob(f"slurm-{small}.sparkguard")) + list(cluster.work.glob(f"slurm-{closed}.sparkguard")) == []
+
+
+# ---- the prolog that claims ----
+
+
+@pytest.fixture
+def claiming(build, scripts):
+    """A cluster whose two nodes, which are one machine, claim what --mem says; 3.5 GiB of it can be claimed."""
+    available = int(re.search(r"MemAvailable: *(\d+)", Path("/proc/meminfo").read_text())[1]) >> 10
+    with tempfile.TemporaryDirectory(prefix="sparkguard-slurm-") as scratch:
+        (plugins,) = SLURM.glob("usr/lib/*/slurm-wlm")
+        ours = {
+            "SLURM_CONF": f"{scratch}/slurm.conf",
+            "LD_LIBRARY_PATH": f"{plugins}:{plugins.parent}",
+            "SPARKGUARD_RESERVE": f"{available - 3584}M",
+            "PATH": f"{build}:{SLURM}/usr/bin:/usr/bin:/bin",
+        }
+        for name in ("prolog", "epilog"):
+            text = (EXAMPLES / name).read_text().replace("shared=/run/sparkguard/shared", f"shared={scratch}/live")
+            text = text.replace("claims=/run/sparkguard-slurm", f"claims={scratch}/claims")
+            text = re.sub("(?m)^export PATH=.*$", "\n".join(f"export {key}={value}" for key, value in ours.items()), text)
+            assert "/run/sparkguard" not in text and text.count(scratch) > 1
+            (Path(scratch) / name).write_text(text)
+            (Path(scratch) / name).chmod(0o755)
+        more = f"Prolog={scratch}/prolog\nEpilog={scratch}/epilog\nPrologFlags=Alloc"
+        with Cluster(build, scripts, Path(scratch), more) as cluster:
+            yield cluster
+        assert cluster.remaining() == []
+
+
+@needs_root
+def test_two_jobs_cannot_start_into_each_other(claiming, build):
+    """Slurm would start both, one on each node. The second waits for its claim until the first has ended."""
+    (claiming.work / "hold.py").write_text(
+        "import os, time\nprint(time.time(), flush=True)\nblock = b'x' * (64 << 20)\n"
+        "while not os.path.exists('go'):\n    time.sleep(0.1)\nprint(time.time())\n"
+    )
+    code = "exec /usr/bin/python3 hold.py"
+    first = claiming.submit("--mem=2000", code=code)
+    wait_for("start of the first", lambda: (claiming.work / f"slurm-{first}.out").exists())
+    second = claiming.submit("--mem=2000", code=code)
+
+    def claims():
+        report = json.loads(claiming.run(build / "sparkguard-report", "--json"))
+        return {job["job"]: (job["claim_state"], job["claimed_bytes"]) for job in report["jobs"]}
+
+    expected = {f"slurm-{first}": ("held", 2000 << 20), f"slurm-{second}": ("queued", 2000 << 20)}
+    wait_for("claim of the second", lambda: claims() == expected)
+    assert not (claiming.work / f"slurm-{second}.out").exists()
+    (claiming.work / "go").touch()
+    assert [claiming.wait(number)[number]["JobState"] for number in (first, second)] == ["COMPLETED"] * 2
+    (begin, end), (later, _) = (map(float, claiming.file(f"slurm-{number}.out").split()) for number in (first, second))
+    assert begin < end <= later
+    wait_for("end of the claims", lambda: claims() == {} or all(state == "none" for state, _ in claims().values()))
 
 
 # ---- the prolog by itself ----
