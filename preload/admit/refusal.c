@@ -40,8 +40,9 @@ static void add_driver_pages(struct sg_text *text, const struct sg_answer *answe
 }
 
 /* Appends " (SPARKGUARD_LIMIT)", or who else has set what was kept. */
-static void add_source(struct sg_text *text, const char *option, bool is_bound, bool is_set)
+static void add_source(struct sg_text *text, const char *option, bool is_bound, uint64_t kept_bytes, uint64_t set_bytes)
 {
+    bool is_set = set_bytes != 0 && set_bytes == kept_bytes;
     sg_text_add(text, " (");
     sg_text_add(text, is_bound ? SG_BOUNDS_FILE : is_set ? "sparkguard --set" : option);
     sg_text_add(text, ")");
@@ -56,7 +57,7 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " this job may hold");
         add_source(text, "SPARKGUARD_LIMIT", sg_bounds_are_limit(answer->kept_bytes, sg_headroom_machine_bytes()),
-                   answer->kept_bytes == sg_load(&sg_entry_own()->set_limit_bytes));
+                   answer->kept_bytes, sg_load(&sg_entry_own()->set_limit_bytes));
         return;
     case SG_REASON_DEVICE:
         sg_text_add_size(text, answer->usable_bytes);
@@ -80,7 +81,7 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         add_source(text, "SPARKGUARD_RESERVE",
                    answer->cgroup_bytes == 0 &&
                        sg_bounds_are_reserve(answer->kept_bytes, sg_headroom_last.snapshot.at[0].limit_bytes),
-                   answer->kept_bytes == sg_load(&sg_entry_own()->set_reserve_bytes));
+                   answer->kept_bytes, sg_load(&sg_entry_own()->set_reserve_bytes));
         if (answer->claimed_bytes != 0 && answer->reason == SG_REASON_RESERVE) {
             sg_text_add(text, ", ");
             sg_text_add_size(text, answer->claimed_bytes);

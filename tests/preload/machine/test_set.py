@@ -35,6 +35,14 @@ def test_lowered_limit_refuses_growth_only(place, change):
     assert tenant.go().ready() == ["ENOMEM", "ok", "ok"]
 
 
+def test_refusal_names_who_set_the_limit(place, change):
+    tenant = place.holder("malloc 1M wait malloc 3G")
+    change("limit=2G")
+    assert tenant.go().ready() == ["ENOMEM"]
+    _, stderr = tenant.process.communicate("\n", timeout=30)
+    assert "2.0 GiB this job may hold (sparkguard --set)" in stderr
+
+
 def test_raised_limit_counts_at_the_next_request(place, change):
     tenant = place.holder("malloc 3G wait malloc 3G", env={"SPARKGUARD_LIMIT": "2G"})
     assert tenant.answers == ["ENOMEM"]
