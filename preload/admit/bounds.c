@@ -15,33 +15,41 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-/* A user who is in more groups has the bounds of these only. */
+/* Of a user in more groups only the first group counts. */
 enum { GROUPS_MAX = 1024 };
 
 static struct sg_bounds bounds; /* changed only before has_read is set */
 static bool has_read;
 
-/* Maps a file. Its text is empty if that fails. */
-static struct sg_bounds_text map_file(const char *path)
+/* Copies a file into a mapping of its own: a mapped file that is cut meanwhile would raise SIGBUS. The text is empty if
+ * that fails, and ends where the file ends by now. */
+static struct sg_bounds_text copy_file(const char *path, size_t *mapped_bytes)
 {
     struct stat info = {0};
     struct sg_bounds_text text = {NULL, 0};
+    *mapped_bytes = 0;
     long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
     if (fd < 0)
         return text;
-    if (sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
-        void *mapped = sg_sys_mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, (int)fd, 0);
-        if (!sg_is_error(mapped))
-            text = (struct sg_bounds_text){mapped, (size_t)info.st_size};
+    bool is_file = sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0;
+    char *mapped =
+        is_file ? sg_sys_mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                : NULL;
+    if (mapped != NULL && !sg_is_error(mapped)) {
+        long got = 1;
+        *mapped_bytes = (size_t)info.st_size;
+        text.at = mapped;
+        for (; got > 0 && text.bytes<*mapped_bytes; text.bytes += got> 0 ? (size_t)got : 0)
+            got = sg_sys_pread((int)fd, mapped + text.bytes, *mapped_bytes - text.bytes, text.bytes);
     }
     (void)sg_sys_close((int)fd);
     return text;
 }
 
-static void unmap(struct sg_bounds_text text)
+static void unmap(struct sg_bounds_text text, size_t mapped_bytes)
 {
-    if (text.bytes != 0)
-        (void)sg_sys_munmap((void *)(uintptr_t)text.at, text.bytes);
+    if (mapped_bytes != 0)
+        (void)sg_sys_munmap((void *)(uintptr_t)text.at, mapped_bytes);
 }
 
 static void report(const char *path, uint32_t line)
@@ -67,20 +75,21 @@ static void read_below(const char *root)
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, root);
     sg_text_add(&text, SG_BOUNDS_FILE);
-    struct sg_bounds_sources sources = {.bounds = map_file(path)};
-    if (sources.bounds.bytes == 0)
+    size_t mapped[3];
+    struct sg_bounds_sources sources = {.bounds = copy_file(path, &mapped[0])};
+    if (mapped[0] == 0)
         return;
-    sources.users = map_file("/etc/passwd");
-    sources.groups = map_file("/etc/group");
+    sources.users = copy_file("/etc/passwd", &mapped[1]);
+    sources.groups = copy_file("/etc/group", &mapped[2]);
     long count = sg_syscall(SYS_getgroups, GROUPS_MAX, (long)groups, 0, 0, 0, 0);
     count = count > 0 ? count : 0;
     groups[count] = (uint32_t)sg_syscall(SYS_getgid, 0, 0, 0, 0, 0, 0);
     const struct sg_bounds_user user = {
         .user = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0), .groups = groups, .group_count = (size_t)count + 1};
     uint32_t line = sg_bounds_find(&sources, &user, &bounds);
-    unmap(sources.bounds);
-    unmap(sources.users);
-    unmap(sources.groups);
+    unmap(sources.bounds, mapped[0]);
+    unmap(sources.users, mapped[1]);
+    unmap(sources.groups, mapped[2]);
     if (line != 0)
         report(path, line);
 }
