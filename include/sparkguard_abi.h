@@ -543,9 +543,10 @@ struct sg_claim_order {
 
 /* For the launcher, in the process that will become the program. The first call queues a claim for this process's job.
  * Each call decides on it once if it is the first in the queue, and waits for a change if it is not granted.
- * Returns the descriptor whose lock keeps the claim, close-on-exec, once the claim is granted. Else it returns a negative
- * errno number. -EAGAIN: not granted yet, call again. -E2BIG: larger than most_bytes, and no longer queued. -ENOSYS: the
- * guard is off. Another one: this process shares no registry, so no other process would see its claim. Not thread-safe. */
+ * Returns the descriptor whose lock keeps the claim, close-on-exec, once the claim is granted. Else it returns a
+ * negative errno number. -EAGAIN: not granted yet, call again. -E2BIG: larger than most_bytes, and no longer queued.
+ * -ENOSYS: the guard is off. Another one: this process shares no registry, so no other process would see its claim. Not
+ * thread-safe. */
 int sparkguard_claim(struct sg_claim_order *order);
 
 /* For the launcher's helper: sparkguard_on_pressure() of sparkguard.h, and this process counts no longer as one of its

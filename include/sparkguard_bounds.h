@@ -1,15 +1,15 @@
 /*
- * sparkguard_bounds.h - the administrator's file: the largest limit and the smallest reserve that each user can have. The
- * library and the launcher read it with this one parser.
+ * sparkguard_bounds.h - the administrator's file: the largest limit and the smallest reserve that each user can have.
+ * The library and the launcher read it with this one parser.
  *
  *   # who      bounds
  *   alice      limit=80G reserve=12G
  *   @students  limit=24G
  *   *          limit=60G
  *
- * `who` is a user's name or number, a group's behind "@", or "*": all users but root. For each bound, the first line that
- * names the user counts. Names are looked up in /etc/passwd and /etc/group; users of other sources, such as LDAP, need
- * their numbers. All functions are pure: any thread, any signal handler.
+ * `who` is a user's name or number, a group's behind "@", or "*": all users but root. For each bound, the first line
+ * that names the user counts. Names are looked up in /etc/passwd and /etc/group; users of other sources, such as LDAP,
+ * need their numbers. All functions are pure: any thread, any signal handler.
  */
 #ifndef SPARKGUARD_BOUNDS_H
 #define SPARKGUARD_BOUNDS_H
@@ -132,8 +132,8 @@ static inline bool sg_bounds_take(struct sg_bounds *bounds, struct sg_bounds_tex
     return true;
 }
 
-/* Finds the bounds of a user; a bound that no line sets is not set. Lines that cannot be read have no effect. Returns the
- * number of the first of them, from 1; 0: all lines can be read. */
+/* Finds the bounds of a user; a bound that no line sets is not set. Lines that cannot be read have no effect.
+ * Returns the number of the first of them, from 1; 0: all lines can be read. */
 static inline uint32_t sg_bounds_find(const struct sg_bounds_sources *sources, const struct sg_bounds_user *user,
                                       struct sg_bounds *bounds)
 {

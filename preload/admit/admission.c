@@ -344,7 +344,7 @@ bool sg_admission_ask(struct sg_request *request)
             sg_driver_pages_reclaim(answer.kept_by_driver_bytes);
             continue;
         }
-        if (verdict == SG_REFUSE) /* else it goes on waiting for those who were asked, whatever else it waits for now */
+        if (verdict == SG_REFUSE) /* SG_WAIT: the processes that were asked may still answer */
             request->attempt.is_giving = ask_givers(request, &answer);
         if (!sg_wait_for_change(request, seen))
             break;

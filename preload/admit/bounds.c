@@ -36,10 +36,9 @@ static struct sg_bounds_text copy_file(const char *path, size_t *mapped_bytes)
         is_file ? sg_sys_mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                 : NULL;
     if (mapped != NULL && !sg_is_error(mapped)) {
-        long got = 1;
         *mapped_bytes = (size_t)info.st_size;
         text.at = mapped;
-        for (; got > 0 && text.bytes<*mapped_bytes; text.bytes += got> 0 ? (size_t)got : 0)
+        for (long got = 1; got > 0; text.bytes += got > 0 ? (size_t)got : 0)
             got = sg_sys_pread((int)fd, mapped + text.bytes, *mapped_bytes - text.bytes, text.bytes);
     }
     (void)sg_sys_close((int)fd);

@@ -17,8 +17,8 @@ void sg_bounds_read(void);
 /* Whether the user's jobs have a largest limit. Any thread. */
 bool sg_bounds_have_limit(void);
 
-/* Returns `limit_bytes` (0: no limit), at most the largest limit of the user; a percentage refers to `machine_bytes`, and
- * does not count while that is 0. Any thread. */
+/* Returns `limit_bytes` (0: no limit), at most the largest limit of the user; a percentage refers to
+ * `machine_bytes`, and does not count while that is 0. Any thread. */
 uint64_t sg_bounds_limit(uint64_t limit_bytes, uint64_t machine_bytes);
 
 /* Whether the limit, or the machine's reserve, of this many bytes is the user's bound. Any thread. */

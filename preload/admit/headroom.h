@@ -53,8 +53,8 @@ struct sg_headroom_state {
 };
 bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out);
 
-/* Returns the limit of this process in bytes: by sparkguard --set, else SPARKGUARD_LIMIT; 0: none. Stores it in the slot,
- * and adds an event if sparkguard --set has changed it. */
+/* Returns the limit of this process in bytes: by sparkguard --set, else SPARKGUARD_LIMIT; 0: none. Stores it in the
+ * slot, and adds an event if sparkguard --set has changed it. */
 uint64_t sg_headroom_own_limit_bytes(void);
 
 /* The smallest limit of the job's processes; 0: none has one. */

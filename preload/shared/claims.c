@@ -56,8 +56,8 @@ static bool is_ending(const struct sg_registry_entry *entry, uint64_t bytes)
     return bytes >= EXAMINED_BYTES_MIN && sg_procfs_is_ending(entry->slot.pid, entry->slot.start_ticks);
 }
 
-/* Returns the bytes that the processes of a job hold. Ranges of shared memory may be the same in all processes, so only the largest sum
- * of one process counts. */
+/* Returns the bytes that the processes of a job hold. Ranges of shared memory may be the same in all processes, so
+ * only the largest sum of one process counts. */
 static struct held held_by(uint64_t job, bool is_examined)
 {
     struct sg_registry *registry = sg_entry_registry();

@@ -1,11 +1,12 @@
 /*
  * claims.h - the claims of other jobs: memory set aside for a job before it starts (sparkguard_abi.h, "Claims").
  *
- * A claim takes its rest from other jobs: its size less the bytes that its own job holds. These bytes move while they are
- * added up, and an error in either direction does harm here. So the job is added up twice, before and after the kernel's
- * figures are read. The claim less the most that the job may hold is certain. The claim's bytes between the most and the
- * least are in doubt: the job may hold them already. They count as in flight: no other request gets them, and no request
- * is refused because of them. tests/model/tenants.pml checks this, and shows the one interleaving that it does not cover.
+ * A claim takes its rest from other jobs: its size less the bytes that its own job holds. These bytes move while they
+ * are added up, and an error in either direction does harm here. So the job is added up twice, before and after the
+ * kernel's figures are read. The claim less the most that the job may hold is certain. The claim's bytes between the
+ * most and the least are in doubt: the job may hold them already. They count as in flight: no other request gets them,
+ * and no request is refused because of them. tests/model/tenants.pml checks this, and shows the one interleaving that
+ * it does not cover.
  *
  * All functions need the decision lock, except where noted.
  */
@@ -23,8 +24,8 @@
 void sg_claims_begin(void);
 
 /* Adds the rest of each claim of another job to the sums of the machine and of this process's cgroups, and sets
- * own_claim_bytes; call it after the kernel's figures were read. Reads /proc for each process of a job with a claim that
- * holds 1 MiB or more. */
+ * own_claim_bytes; call it after the kernel's figures were read. Reads /proc for each process of a job with a claim
+ * that holds 1 MiB or more. */
 void sg_claims_end(struct sg_peers *peers);
 
 /* Whether claims of this process's own job count, too, for a new claim of that job; at first they do not. */

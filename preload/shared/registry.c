@@ -217,8 +217,8 @@ static void note_used(uint32_t number)
         ;
 }
 
-/* Takes over what sparkguard --set has set for the job: from a living process of it, or from the entry that this process
- * had before an exec. */
+/* Takes over what sparkguard --set has set for the job: from a living process of it, or from the entry that this
+ * process had before an exec. */
 static void copy_settings(struct sg_registry_entry *entry, int fd)
 {
     struct sg_registry *registry = own.file.registry;

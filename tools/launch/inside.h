@@ -1,6 +1,6 @@
 /*
- * inside.h - the launcher as a process under the library: it executes itself with the library loaded, and calls what the
- * library exports for it (sparkguard_abi.h).
+ * inside.h - the launcher as a process under the library: it executes itself with the library loaded, and calls what
+ * the library exports for it (sparkguard_abi.h).
  */
 #ifndef SG_TOOLS_LAUNCH_INSIDE_H
 #define SG_TOOLS_LAUNCH_INSIDE_H
@@ -10,8 +10,8 @@
 /* Returns the path of this program, or its name where the path is unknown. The caller frees. */
 char *launch_own_path(void);
 
-/* Finds a function that the library exports. *function, a pointer to a function of `size` bytes, becomes NULL in a process
- * without the library: the launcher does not link it. */
+/* Finds a function that the library exports. *function, a pointer to a function of `size` bytes, becomes NULL in a
+ * process without the library: the launcher does not link it. */
 void launch_find_export(const char *name, void *function, size_t size);
 
 #endif

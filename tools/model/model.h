@@ -336,8 +336,9 @@ void model_job_free(struct model_job *job);
 bool model_process_is_alone(const struct model_process *process);
 const char *model_process_alone_reason(const struct model_process *process);
 
-/* Parts of the machine's memory, in the order of a bar from left to right: held by guarded processes, otherwise in use,
- * promised, what is left of the jobs' claims, headroom that admission would grant now, reserve. The floor is a part of the reserve. */
+/* Parts of the machine's memory, in the order of a bar from left to right: held by guarded processes, otherwise in
+ * use, promised, what is left of the jobs' claims, headroom that admission would grant now, reserve. The floor is a
+ * part of the reserve. */
 enum model_part_kind {
     MODEL_PART_GUARDED,
     MODEL_PART_OTHER,

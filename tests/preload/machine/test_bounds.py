@@ -36,6 +36,12 @@ def job_of(place):
     return job
 
 
+def assert_largest(tenant, below):
+    """A little less than `below` is what it can still have."""
+    (largest,) = tenant.go().ready()
+    assert below - 8 * MIB < largest < below
+
+
 # ---- the limit ----
 
 
@@ -144,8 +150,7 @@ def test_user_cannot_set_what_exceeds_the_bound(place, of_user, words, said):
     tenant = place.holder("malloc 1M wait largest", **user)
     done = change(place, *words, **user)
     assert (done.returncode, said in done.stderr) == (NOT_ALLOWED, True), done.stderr
-    (largest,) = tenant.go().ready()
-    assert 3 * GIB - 8 * MIB < largest < 3 * GIB
+    assert_largest(tenant, below=3 * GIB)
 
 
 @needs_root
@@ -153,8 +158,7 @@ def test_user_can_set_what_the_bound_allows(place, of_user):
     user = of_user("limit=3G reserve=4G")
     tenant = place.holder("malloc 1M wait largest", **user)
     assert change(place, "limit=2G", "reserve=5G", **user).returncode == SET
-    (largest,) = tenant.go().ready()
-    assert 2 * GIB - 8 * MIB < largest < 2 * GIB
+    assert_largest(tenant, below=2 * GIB)
 
 
 @needs_root
@@ -164,8 +168,7 @@ def test_words_that_a_user_writes_into_the_registry_do_not_exceed_the_bound(plac
     for entry in place.ledger.taken():
         place.ledger.put("set_limit_bytes", 2**64 - 1, entry)
         place.ledger.put("set_user", USER + 1, entry)
-    (largest,) = tenant.go().ready()
-    assert 3 * GIB - 8 * MIB < largest < 3 * GIB
+    assert_largest(tenant, below=3 * GIB)
 
 
 # ---- the real file, and the report ----

@@ -53,14 +53,17 @@ os.register_at_fork(after_in_child=_forget_parent)
 
 
 def _end() -> None:
-    """Waits for a function that runs. The interpreter would end the thread inside it, and C++ code such as PyTorch's aborts then."""
+    """Waits for a function that runs.
+
+    The interpreter would end the thread inside it, and C++ code such as PyTorch's aborts then.
+    """
     _call("sparkguard_on_pressure", None, None)
     if _is_running.acquire(timeout=_END_SECONDS):
         _is_running.release()
 
 
 def empty_torch_cache(wanted_bytes: int = 0) -> None:
-    """For on_pressure(): collects garbage, and gives PyTorch's cached blocks back to CUDA, where the program has imported it."""
+    """For on_pressure(): collects garbage, and gives PyTorch's cached blocks back to CUDA if the program has imported it."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
