@@ -58,8 +58,7 @@ def _end() -> None:
     The interpreter would end the thread inside it, and C++ code such as PyTorch's aborts then.
     """
     _call("sparkguard_on_pressure", None, None)
-    if _is_running.acquire(timeout=_END_SECONDS):
-        _is_running.release()
+    _is_running.acquire(timeout=_END_SECONDS)  # and keeps it: no function begins from now on
 
 
 def empty_torch_cache(wanted_bytes: int = 0) -> None:
