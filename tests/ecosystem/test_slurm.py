@@ -104,16 +104,20 @@ def test_what_is_small_or_not_recorded_leaves_nothing_and_ends_well(cluster):
 
 @pytest.fixture
 def claiming(build, scripts):
-    """A cluster whose two nodes, which are one machine, claim what --mem says; 3.5 GiB of it can be claimed."""
-    available = int(re.search(r"MemAvailable: *(\d+)", Path("/proc/meminfo").read_text())[1]) >> 10
+    """A cluster whose two nodes claim what --mem says. For the claims both are one machine of files, with 3 GiB to claim now
+    and never more than 3.5."""
     with tempfile.TemporaryDirectory(prefix="sparkguard-slurm-") as scratch:
         (plugins,) = SLURM.glob("usr/lib/*/slurm-wlm")
         ours = {
             "SLURM_CONF": f"{scratch}/slurm.conf",
             "LD_LIBRARY_PATH": f"{plugins}:{plugins.parent}",
-            "SPARKGUARD_RESERVE": f"{available - 3584}M",
+            "SPARKGUARD_SYSTEM_ROOT": f"{scratch}/machine",
+            "SPARKGUARD_RESERVE": "2560M",
             "PATH": f"{build}:{SLURM}/usr/bin:/usr/bin:/bin",
         }
+        meminfo = Path(scratch) / "machine/proc/meminfo"
+        meminfo.parent.mkdir(parents=True)
+        meminfo.write_text(f"MemTotal: {6 << 20} kB\nMemAvailable: {5632 << 10} kB\nMemFree: {5632 << 10} kB\n")
         for name in ("prolog", "epilog"):
             text = (EXAMPLES / name).read_text().replace("shared=/run/sparkguard/shared", f"shared={scratch}/live")
             text = text.replace("claims=/run/sparkguard-slurm", f"claims={scratch}/claims")
@@ -151,6 +155,15 @@ def test_two_jobs_cannot_start_into_each_other(claiming, build):
     (begin, end), (later, _) = (map(float, claiming.file(f"slurm-{number}.out").split()) for number in (first, second))
     assert begin < end <= later
     wait_for("end of the claims", lambda: claims() == {} or all(state == "none" for state, _ in claims().values()))
+
+
+@needs_root
+def test_job_whose_claim_can_never_be_granted_is_held(claiming):
+    """Its --mem is less than the node has, and more than the reserve leaves."""
+    number = claiming.submit("--mem=3900", code="touch started")
+    wait_for("hold", lambda: "held" in claiming.jobs(number)[number].get("Reason", "").lower())
+    assert not (claiming.work / "started").exists()
+    claiming.run("scancel", number)
 
 
 # ---- the prolog by itself ----
