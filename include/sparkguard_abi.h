@@ -86,7 +86,9 @@ enum sg_slot_flag {
     SG_SLOT_CLAIM = 1u << 7,    /* registry entry only: a job's claim, and no process (see "Claims") */
     SG_SLOT_GIVES = 1u << 8,    /* has a callback by sparkguard_on_pressure() */
     SG_SLOT_HELPER = 1u << 9,   /* registry entry only: a helper of the launcher, which is no process of the job */
-    SG_SLOT_BOUNDED = 1u << 10, /* the limit or the reserve in force is a bound of the administrator (SG_BOUNDS_FILE) */
+    /* A bound of the administrator (SG_BOUNDS_FILE) is in force: */
+    SG_SLOT_LIMIT_BOUND = 1u << 10,   /* as the limit */
+    SG_SLOT_RESERVE_BOUND = 1u << 11, /* as the reserve of the machine */
 };
 
 /* ---- the frozen part -------------------------------------------------------------------------------------------- */

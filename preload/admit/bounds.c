@@ -9,110 +9,149 @@
 #include "base/seccomp.h"
 #include "base/syscall.h"
 #include "base/text.h"
-#include "shared/own_entry.h"
+#include "shared/segment.h"
 #include "sparkguard_bounds.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 
 /* Of a user in more groups only the first group counts. */
 enum { GROUPS_MAX = 1024 };
 
-static struct sg_bounds bounds; /* changed only before has_read is set */
-static bool has_read;
+static struct sg_bounds bounds;         /* constant once has_read is set */
+static bool has_read;                   /* under the decision lock */
+static uint32_t has_limit, has_reserve; /* (atomic) set after `bounds` */
 
-/* Copies a file into a mapping of its own: a mapped file that is cut meanwhile would raise SIGBUS. The text is empty if
- * that fails, and ends where the file ends by now. */
-static struct sg_bounds_text copy_file(const char *path, size_t *mapped_bytes)
+/* A copy of a file. `error` is 0, also if there is no such file and the text is empty, or -errno. */
+struct file {
+    struct sg_bounds_text text;
+    size_t mapped_bytes;
+    long error;
+};
+
+/* Copies an open file. It is not mapped: a mapped file that is cut meanwhile would raise SIGBUS. */
+static void copy_open(struct file *file, int fd)
 {
     struct stat info = {0};
-    struct sg_bounds_text text = {NULL, 0};
-    *mapped_bytes = 0;
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
-    if (fd < 0)
-        return text;
-    bool is_file = sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0;
-    char *mapped =
-        is_file ? sg_sys_mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                : NULL;
-    if (mapped != NULL && !sg_is_error(mapped)) {
-        *mapped_bytes = (size_t)info.st_size;
-        text.at = mapped;
-        for (long got = 1; got > 0; text.bytes += got > 0 ? (size_t)got : 0)
-            got = sg_sys_pread((int)fd, mapped + text.bytes, *mapped_bytes - text.bytes, text.bytes);
+    file->error = sg_sys_fstat(fd, &info);
+    if (file->error != 0 || !S_ISREG(info.st_mode) || info.st_size <= 0)
+        return;
+    char *copy = sg_sys_mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sg_is_error(copy)) {
+        file->error = (long)copy;
+        return;
     }
-    (void)sg_sys_close((int)fd);
-    return text;
+    file->mapped_bytes = (size_t)info.st_size;
+    file->text.at = copy;
+    long got = 1;
+    while (got > 0) {
+        got = sg_sys_pread(fd, copy + file->text.bytes, file->mapped_bytes - file->text.bytes, file->text.bytes);
+        if (got > 0)
+            file->text.bytes += (size_t)got;
+    }
+    file->error = got;
 }
 
-static void unmap(struct sg_bounds_text text, size_t mapped_bytes)
+static struct file copy_file(const char *path)
 {
-    if (mapped_bytes != 0)
-        (void)sg_sys_munmap((void *)(uintptr_t)text.at, mapped_bytes);
+    struct file file = {.error = 0};
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
+    if (fd >= 0) {
+        copy_open(&file, (int)fd);
+        (void)sg_sys_close((int)fd);
+    } else if (fd != -ENOENT && fd != -ENOTDIR) {
+        file.error = fd;
+    }
+    return file;
 }
 
+static void free_copy(const struct file *file)
+{
+    if (file->mapped_bytes != 0)
+        (void)sg_sys_munmap((void *)(uintptr_t)file->text.at, file->mapped_bytes);
+}
+
+/* Reports once that a line, or with line 0 the whole file, cannot be read. */
 static void report(const char *path, uint32_t line)
 {
     static char message[SG_PATH_CAPACITY + 128]; /* static: too large for a small stack */
+    static bool has_reported;
     struct sg_text text = sg_text_begin(message, sizeof message);
-    if (sg_options.first_pid != sg_sys_getpid())
+    if (has_reported || sg_options.first_pid != sg_sys_getpid())
         return;
+    has_reported = true;
     sg_text_add(&text, "sparkguard: ");
     sg_text_add(&text, path);
-    sg_text_add(&text, ":");
-    sg_text_add_number(&text, line);
-    sg_text_add(&text,
-                ": cannot be read and has no effect; expected USER, @GROUP or *, then limit=SIZE or reserve=SIZE");
+    if (line != 0) {
+        sg_text_add(&text, ":");
+        sg_text_add_number(&text, line);
+    }
+    sg_text_add(&text, ": cannot be read and has no effect");
+    if (line != 0)
+        sg_text_add(&text, "; expected USER, @GROUP or *, then limit=SIZE or reserve=SIZE");
     sg_log_line(message);
 }
 
-/* Reads the bounds from the file below `root`. */
-static void read_below(const char *root)
+/* Finds the bounds in the file below `root`. False: it could not be read, for now at least. */
+static bool read_below(const char *root, struct sg_bounds *found)
 {
     static char path[SG_PATH_CAPACITY + 32]; /* static: too large for a small stack */
     static uint32_t groups[GROUPS_MAX + 1];
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, root);
     sg_text_add(&text, SG_BOUNDS_FILE);
-    size_t mapped[3];
-    struct sg_bounds_sources sources = {.bounds = copy_file(path, &mapped[0])};
-    if (mapped[0] == 0)
-        return;
-    sources.users = copy_file("/etc/passwd", &mapped[1]);
-    sources.groups = copy_file("/etc/group", &mapped[2]);
+    const struct file file = copy_file(path);
+    if (file.error != 0)
+        report(path, 0);
+    if (file.text.bytes == 0)
+        return file.error == 0;
+    const struct file users = copy_file("/etc/passwd"), known_groups = copy_file("/etc/group");
     long count = sg_syscall(SYS_getgroups, GROUPS_MAX, (long)groups, 0, 0, 0, 0);
     count = count > 0 ? count : 0;
     groups[count] = (uint32_t)sg_syscall(SYS_getgid, 0, 0, 0, 0, 0, 0);
+    const struct sg_bounds_sources sources = {file.text, users.text, known_groups.text};
     const struct sg_bounds_user user = {
         .user = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0), .groups = groups, .group_count = (size_t)count + 1};
-    uint32_t line = sg_bounds_find(&sources, &user, &bounds);
-    unmap(sources.bounds, mapped[0]);
-    unmap(sources.users, mapped[1]);
-    unmap(sources.groups, mapped[2]);
+    uint32_t line = sg_bounds_find(&sources, &user, found);
     if (line != 0)
         report(path, line);
+    free_copy(&file);
+    free_copy(&users);
+    free_copy(&known_groups);
+    return file.error == 0 && users.error == 0 && known_groups.error == 0;
 }
 
 void sg_bounds_read(void)
 {
+    struct sg_bounds found = {0};
     if (has_read || sg_seccomp_is_strict())
         return;
-    has_read = true;
-    read_below("");
+    bool is_read = read_below("", &found);
     /* A machine of files has bounds of its own, and cannot take away those of the real one. */
-    if (!bounds.limit.is_set && !bounds.reserve.is_set && sg_options.system_root[0] != '\0')
-        read_below(sg_options.system_root);
+    if (is_read && !found.limit.is_set && !found.reserve.is_set && sg_options.system_root[0] != '\0')
+        is_read = read_below(sg_options.system_root, &found);
+    if (!is_read) /* no descriptor is free, say: the next decision tries again */
+        return;
+    bounds = found;
+    sg_store(&has_limit, (uint32_t)found.limit.is_set);
+    sg_store(&has_reserve, (uint32_t)found.reserve.is_set);
+    has_read = true; /* last: a child that another thread forks meanwhile reads the file itself */
 }
 
-/* Whether root has set the limit or the reserve of this process with sparkguard --set. */
-static bool is_set_by_root(const uint64_t *word)
+/* Notes in the slot whether a bound is in force. */
+static void note(enum sg_slot_flag flag, bool is_in_force)
 {
-    return SG_UNLIKELY(sg_load_relaxed(word) != 0) && sg_load(&sg_entry_own()->set_user) == 1;
+    bool has_flag = (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)flag) != 0;
+    if (is_in_force && !has_flag)
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)flag);
+    else if (!is_in_force && has_flag)
+        sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)flag);
 }
 
 bool sg_bounds_have_limit(void)
 {
-    return SG_UNLIKELY(bounds.limit.is_set) && !is_set_by_root(&sg_entry_own()->set_limit_bytes);
+    return SG_UNLIKELY(sg_load(&has_limit) != 0);
 }
 
 uint64_t sg_bounds_limit(uint64_t limit_bytes, uint64_t machine_bytes)
@@ -120,22 +159,17 @@ uint64_t sg_bounds_limit(uint64_t limit_bytes, uint64_t machine_bytes)
     if (!sg_bounds_have_limit())
         return limit_bytes;
     uint64_t most = sg_size_of(bounds.limit, machine_bytes);
-    return most != 0 && (limit_bytes == 0 || limit_bytes > most) ? most : limit_bytes;
+    bool is_bounded = most != 0 && (limit_bytes == 0 || limit_bytes > most);
+    note(SG_SLOT_LIMIT_BOUND, is_bounded);
+    return is_bounded ? most : limit_bytes;
 }
 
-uint64_t sg_bounds_reserve(uint64_t machine_bytes)
+uint64_t sg_bounds_reserve(uint64_t reserve_bytes, uint64_t *floor_bytes, uint64_t machine_bytes)
 {
-    bool holds = SG_UNLIKELY(bounds.reserve.is_set) && !is_set_by_root(&sg_entry_own()->set_reserve_bytes);
-    return holds ? sg_size_of(bounds.reserve, machine_bytes) : 0;
-}
-
-bool sg_bounds_are_limit(uint64_t limit_bytes, uint64_t machine_bytes)
-{
-    return sg_bounds_have_limit() && limit_bytes == sg_size_of(bounds.limit, machine_bytes);
-}
-
-bool sg_bounds_are_reserve(uint64_t reserve_bytes, uint64_t machine_bytes)
-{
-    uint64_t least = sg_bounds_reserve(machine_bytes);
-    return least != 0 && reserve_bytes == least;
+    if (SG_LIKELY(sg_load(&has_reserve) == 0))
+        return reserve_bytes;
+    uint64_t least = sg_size_of(bounds.reserve, machine_bytes);
+    note(SG_SLOT_RESERVE_BOUND, least > reserve_bytes);
+    *floor_bytes = least / 4 > *floor_bytes ? least / 4 : *floor_bytes;
+    return least > reserve_bytes ? least : reserve_bytes;
 }

@@ -9,6 +9,7 @@
  */
 #include "admit/claim.h"
 
+#include "admit/bounds.h"
 #include "admit/check.h"
 #include "admit/headroom.h"
 #include "base/atomics.h"
@@ -52,7 +53,7 @@ static uint64_t largest_claim(void)
         uint64_t here = at->limit_bytes > at->reserve_bytes ? at->limit_bytes - at->reserve_bytes : 0;
         most = here < most ? here : most;
     }
-    uint64_t limit = sg_headroom_limit_bytes();
+    uint64_t limit = sg_bounds_limit(0, snapshot->at[0].limit_bytes);
     return limit != 0 && limit < most ? limit : most;
 }
 
@@ -67,7 +68,9 @@ static bool decide(struct sg_claim_order *order)
     sg_headroom_scan();
     sg_headroom_refresh(0, true);
     bool is_known = sg_headroom_last.snapshot.is_valid;
-    bool fits = !is_known || sg_check_constraints(&request, SG_HEADROOM_ALL, 0, &answer);
+    order->most_bytes = is_known ? largest_claim() : 0;
+    bool fits =
+        !is_known || (sg_check_constraints(&request, SG_HEADROOM_ALL, 0, &answer) && order->bytes <= order->most_bytes);
     if (fits)
         sg_claims_grant();
     sg_registry_withdraw();
@@ -75,7 +78,6 @@ static bool decide(struct sg_claim_order *order)
     sg_headroom_forget();
     order->usable_bytes = is_known ? answer.usable_bytes : SG_UNKNOWN;
     order->reserve_bytes = answer.kept_bytes;
-    order->most_bytes = is_known ? largest_claim() : 0;
     return fits;
 }
 

@@ -286,9 +286,7 @@ uint64_t sg_headroom_own_limit_bytes(void)
 {
     const uint64_t set = sg_load(&sg_entry_own()->set_limit_bytes);
     const uint64_t wanted = set == 0 ? limit_by_option() : set == SG_UNKNOWN ? 0 : set;
-    const uint64_t limit = sg_bounds_limit(wanted, sg_headroom_machine_bytes());
-    if (SG_UNLIKELY(limit != wanted))
-        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_BOUNDED);
+    const uint64_t limit = sg_bounds_limit(wanted, sg_headroom_last.snapshot.at[0].limit_bytes);
     if (SG_UNLIKELY(set != state.seen_set_limit)) {
         state.seen_set_limit = set;
         if (set != 0)

@@ -3,8 +3,6 @@
  */
 #include "admit/refusal.h"
 
-#include "admit/bounds.h"
-#include "admit/headroom.h"
 #include "base/compiler.h"
 #include "base/atomics.h"
 #include "admit/holder.h"
@@ -40,8 +38,10 @@ static void add_driver_pages(struct sg_text *text, const struct sg_answer *answe
 }
 
 /* Appends " (SPARKGUARD_LIMIT)", or who else has set what was kept. */
-static void add_source(struct sg_text *text, const char *option, bool is_bound, uint64_t kept_bytes, uint64_t set_bytes)
+static void add_source(struct sg_text *text, const char *option, uint32_t bound, uint64_t kept_bytes,
+                       uint64_t set_bytes)
 {
+    bool is_bound = (sg_load_relaxed(&sg_own->slot.flags) & bound) != 0;
     bool is_set = set_bytes != 0 && set_bytes == kept_bytes;
     sg_text_add(text, " (");
     sg_text_add(text, is_bound ? SG_BOUNDS_FILE : is_set ? "sparkguard --set" : option);
@@ -50,13 +50,14 @@ static void add_source(struct sg_text *text, const char *option, bool is_bound, 
 
 static void add_reason(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
 {
+    bool is_machine;
     switch (answer->reason) {
     case SG_REASON_LIMIT:
         sg_text_add_size(text, answer->usable_bytes);
         sg_text_add(text, " left of the ");
         sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " this job may hold");
-        add_source(text, "SPARKGUARD_LIMIT", sg_bounds_are_limit(answer->kept_bytes, sg_headroom_machine_bytes()),
+        add_source(text, "SPARKGUARD_LIMIT", answer->kept_bytes == sg_own->slot.limit_bytes ? SG_SLOT_LIMIT_BOUND : 0,
                    answer->kept_bytes, sg_load(&sg_entry_own()->set_limit_bytes));
         return;
     case SG_REASON_DEVICE:
@@ -78,10 +79,9 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         sg_text_add(text, ", ");
         sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " kept in reserve");
-        add_source(text, "SPARKGUARD_RESERVE",
-                   answer->cgroup_bytes == 0 &&
-                       sg_bounds_are_reserve(answer->kept_bytes, sg_headroom_last.snapshot.at[0].limit_bytes),
-                   answer->kept_bytes, sg_load(&sg_entry_own()->set_reserve_bytes));
+        is_machine = answer->reason == SG_REASON_RESERVE && answer->cgroup_bytes == 0;
+        add_source(text, "SPARKGUARD_RESERVE", is_machine ? SG_SLOT_RESERVE_BOUND : 0, answer->kept_bytes,
+                   sg_load(&sg_entry_own()->set_reserve_bytes));
         if (answer->claimed_bytes != 0 && answer->reason == SG_REASON_RESERVE) {
             sg_text_add(text, ", ");
             sg_text_add_size(text, answer->claimed_bytes);

@@ -46,12 +46,8 @@ void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
             bytes = limit / 4;
     }
     uint64_t floor_bytes = sg_options.floor.is_set ? sg_size_of(sg_options.floor, limit) : bytes / 4;
-    uint64_t least = is_machine ? sg_bounds_reserve(limit) : 0;
-    if (SG_UNLIKELY(least > bytes || least / 4 > floor_bytes)) {
-        bytes = least > bytes ? least : bytes;
-        floor_bytes = least / 4 > floor_bytes ? least / 4 : floor_bytes;
-        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_BOUNDED);
-    }
+    if (is_machine)
+        bytes = sg_bounds_reserve(bytes, &floor_bytes, limit);
     constraint->reserve_bytes = bytes;
     constraint->floor_bytes = floor_bytes < bytes ? floor_bytes : bytes;
 }

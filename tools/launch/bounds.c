@@ -5,12 +5,14 @@
 #include "launch/bounds.h"
 
 #include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "common/text.h"
 #include "common/tool.h"
+#include "model/host/host.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_bounds.h"
 
@@ -25,20 +27,31 @@ static struct sg_bounds_text read_file(const char *path, char **buffer)
     return (struct sg_bounds_text){*buffer, length > 0 ? (size_t)length : 0};
 }
 
-/* Finds the bounds of this process's user in the file below `root`, and reads user and group names of this machine. */
-static struct sg_bounds bounds_below(const char *root)
+/* Returns the groups of a user by /etc/group, and their number; the caller frees. A user without a name has none. */
+static gid_t *groups_of(uid_t user, int *count)
+{
+    const struct passwd *entry = getpwuid(user);
+    gid_t *groups = NULL;
+    *count = 0;
+    while (entry != NULL && getgrouplist(entry->pw_name, entry->pw_gid, groups, count) < 0) {
+        groups = reallocarray(groups, (size_t)*count, sizeof *groups);
+        if (groups == NULL)
+            tool_end_without_memory();
+    }
+    return groups;
+}
+
+/* Finds the bounds of a user in the file below `root`, and reads user and group names of this machine. */
+static struct sg_bounds bounds_below(const char *root, uid_t user)
 {
     struct sg_bounds bounds = {0};
     char *path = text_format("%s" SG_BOUNDS_FILE, root), *buffer[3] = {NULL};
     const struct sg_bounds_sources sources = {read_file(path, &buffer[0]), read_file("/etc/passwd", &buffer[1]),
                                               read_file("/etc/group", &buffer[2])};
-    int count = getgroups(0, NULL);
-    gid_t *groups = tool_allocate((size_t)(count > 0 ? count : 0) + 1, sizeof *groups);
-    count = count > 0 ? getgroups(count, groups) : 0;
-    count = count > 0 ? count : 0;
-    groups[count] = getgid();
-    const struct sg_bounds_user user = {getuid(), groups, (size_t)count + 1};
-    (void)sg_bounds_find(&sources, &user, &bounds);
+    int count;
+    gid_t *groups = groups_of(user, &count);
+    const struct sg_bounds_user who = {user, groups, (size_t)count};
+    (void)sg_bounds_find(&sources, &who, &bounds);
     for (size_t i = 0; i < 3; i++)
         free(buffer[i]);
     free(groups);
@@ -47,28 +60,25 @@ static struct sg_bounds bounds_below(const char *root)
 }
 
 /* As the library: a machine of files has bounds of its own, and cannot take away those of the real one. */
-static struct sg_bounds find_bounds(void)
+static struct sg_bounds find_bounds(uid_t user)
 {
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
-    struct sg_bounds bounds = bounds_below("");
-    bool is_bounded = bounds.limit.is_set || bounds.reserve.is_set;
-    return is_bounded || root == NULL ? bounds : bounds_below(root);
+    struct sg_bounds bounds = bounds_below("", user);
+    bool has_bounds = bounds.limit.is_set || bounds.reserve.is_set;
+    return has_bounds || root == NULL ? bounds : bounds_below(root, user);
 }
 
-bool launch_bounds_allow(uint64_t limit_bytes, uint64_t limit_base, uint64_t reserve_bytes, uint64_t reserve_base)
+bool launch_bounds_allow(uid_t user, uint64_t limit_bytes, uint64_t reserve_bytes, uint64_t machine_bytes)
 {
     char size[TEXT_SIZE_CAPACITY];
-    if (getuid() == 0)
-        return true;
-    const struct sg_bounds bounds = find_bounds();
-    uint64_t most = sg_size_of(bounds.limit, limit_base), least = sg_size_of(bounds.reserve, reserve_base);
+    const struct sg_bounds bounds = find_bounds(user);
+    uint64_t most = sg_size_of(bounds.limit, machine_bytes), least = sg_size_of(bounds.reserve, machine_bytes);
     bool exceeds = most != 0 && limit_bytes > most, undercuts = reserve_bytes != 0 && reserve_bytes < least;
-    if (exceeds)
-        fprintf(stderr, "sparkguard: --set: " SG_BOUNDS_FILE " allows you a limit of at most %s; nothing is changed\n",
-                text_size(size, most));
-    else if (undercuts)
-        fprintf(stderr,
-                "sparkguard: --set: " SG_BOUNDS_FILE " allows you a reserve of at least %s; nothing is changed\n",
-                text_size(size, least));
-    return !exceeds && !undercuts;
+    if (!exceeds && !undercuts)
+        return true;
+    char *name = user == getuid() ? text_copy("you", SIZE_MAX) : host_user_name(user);
+    fprintf(stderr, "sparkguard: --set: " SG_BOUNDS_FILE " allows %s a %s of at %s %s; nothing is changed\n", name,
+            exceeds ? "limit" : "reserve", exceeds ? "most" : "least", text_size(size, exceeds ? most : least));
+    free(name);
+    return false;
 }

@@ -7,9 +7,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-/* Returns whether this user may set this limit (0: it is not set, SG_UNKNOWN: none) and this reserve (0: it is not
- * set); if not, after a message on stderr. Root may set anything. *_base: the memory that a percentage refers to. */
-bool launch_bounds_allow(uint64_t limit_bytes, uint64_t limit_base, uint64_t reserve_bytes, uint64_t reserve_base);
+/* Returns whether a job of this user may have this limit (0: it is not set, SG_UNKNOWN: none) and this reserve (0: it is
+ * not set); if not, after a message on stderr. Root's --set is bounded as well. Not thread-safe. */
+bool launch_bounds_allow(uid_t user, uint64_t limit_bytes, uint64_t reserve_bytes, uint64_t machine_bytes);
 
 #endif

@@ -160,16 +160,16 @@ static void wake(uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Returns whether another user's process runs in the job. */
-static bool is_of_others(const struct model *model, const char *name)
+/* Returns the user whose processes run in the job: another one than this process's if there is one. */
+static uid_t owner_of(const struct model *model, const char *name)
 {
     const struct model_job *job;
     const struct model_process *process;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (strcmp(job->name, name) == 0 && process->state == SG_STATE_RUNNING && process->user != geteuid())
-                return true;
-    return false;
+                return process->user;
+    return geteuid();
 }
 
 static int complain(int code, const char *job)
@@ -223,13 +223,14 @@ static int set(const struct launch *launch, const struct model *model)
     for (char **word = launch->program; *word != NULL; word++)
         if (!take(&order, model, *word))
             return LAUNCH_USAGE;
-    if (!launch_bounds_allow(order.limit_bytes, base_of(model, true), order.reserve_bytes, base_of(model, false)))
-        return SET_NOT_ALLOWED;
     int code = map_ledger(&ledger, launch->directory);
-    if (code == 0 && geteuid() != 0 && is_of_others(model, launch->set_job))
+    const uid_t owner = owner_of(model, launch->set_job);
+    if (code == 0 && geteuid() != 0 && owner != geteuid())
         code = SET_NOT_ALLOWED;
     if (code != 0)
         return complain(code, launch->set_job);
+    if (!launch_bounds_allow(owner, order.limit_bytes, order.reserve_bytes, base_of(model, false)))
+        return SET_NOT_ALLOWED;
     return apply(&ledger, launch->set_job, &order);
 }
 

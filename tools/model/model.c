@@ -109,14 +109,15 @@ static void sum_job(struct model_job *job, const struct model *model)
             continue;
         job->running_count++;
         job->limit_bytes = bytes_min(job->limit_bytes, process->limit_bytes);
-        job->is_bounded = job->is_bounded || process->is_bounded;
+        job->is_limit_bound = job->is_limit_bound || process->is_limit_bound;
+        job->is_reserve_bound = job->is_reserve_bound || process->is_reserve_bound;
         model_same_bytes_add(&running, process);
     }
     job->live_bytes = model_same_bytes_live(&running, model);
     model_same_bytes_free(&running);
     const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
     if (job->running_count > 0 && set.limit_bytes != 0) /* an idle process has not noted it yet */
-        job->limit_bytes = job->is_bounded ? bytes_min(job->limit_bytes, set.limit_bytes) : set.limit_bytes;
+        job->limit_bytes = job->is_limit_bound ? bytes_min(job->limit_bytes, set.limit_bytes) : set.limit_bytes;
     if (job->running_count == 0) /* the last run's limit: a later run may set another one */
         job->limit_bytes = job->runs[job->run_count - 1].limit_bytes;
     job->peak_bytes = bytes_max(job->peak_bytes, job->live_bytes);

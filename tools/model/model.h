@@ -82,8 +82,8 @@ struct model_process {
     enum sg_state state;
     bool is_guarding;
     bool is_observing;
-    bool is_bounded; /* its limit or reserve is a bound of the administrator (SG_BOUNDS_FILE) */
-    bool is_sharing; /* the process and its peers count each other through the registry */
+    bool is_limit_bound, is_reserve_bound; /* its limit, its reserve is a bound of the administrator (SG_BOUNDS_FILE) */
+    bool is_sharing;                       /* the process and its peers count each other through the registry */
     bool is_watched;
     uint32_t oom;                             /* enum sg_oom, as the launcher found out */
     bool is_cut_off;                          /* ran when the machine stopped: its record is of an earlier boot */
@@ -155,9 +155,9 @@ struct model_job {
     char *name;
     const char *directory; /* SPARKGUARD_DIR of its processes; one name in two directories means two jobs */
     uint64_t limit_bytes;  /* smallest limit of its running processes, or of all if none runs; SG_UNKNOWN: none */
-    bool is_bounded;       /* so is the limit or the reserve of a running process (model_process) */
-    uint64_t live_bytes;   /* sum over running processes; inherited bytes of forked processes count once */
-    uint64_t peak_bytes;   /* highest sum over its processes at one time, as one of them saw it or as of now */
+    bool is_limit_bound, is_reserve_bound; /* of a running process (model_process) */
+    uint64_t live_bytes; /* sum over running processes; inherited bytes of forked processes count once */
+    uint64_t peak_bytes; /* highest sum over its processes at one time, as one of them saw it or as of now */
     uint64_t refused_count;
     size_t process_count;
     size_t running_count;

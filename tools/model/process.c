@@ -299,7 +299,8 @@ static void fill_flags(struct model_process *process, const struct sg_segment *c
     uint32_t flags = content->slot.flags;
     process->is_guarding = (flags & SG_SLOT_GUARDING) != 0;
     process->is_observing = (flags & SG_SLOT_OBSERVE) != 0;
-    process->is_bounded = (flags & SG_SLOT_BOUNDED) != 0;
+    process->is_limit_bound = (flags & SG_SLOT_LIMIT_BOUND) != 0;
+    process->is_reserve_bound = (flags & SG_SLOT_RESERVE_BOUND) != 0;
     process->is_sharing = (flags & SG_SLOT_SHARING) != 0;
     process->is_watched = (flags & SG_SLOT_WATCHED) != 0;
     bool has_measured = (flags & SG_SLOT_CUDA) != 0 && content->unaccounted_bytes != SG_UNKNOWN;

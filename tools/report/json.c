@@ -237,7 +237,8 @@ static void add_settings(json_t *object, const struct model *model, const struct
     json_object_set_new(object, "set_reserve_bytes",
                         set.reserve_bytes != 0 ? json_of_number(set.reserve_bytes) : json_null());
     json_object_set_new(object, "set_by", json_of_text(user));
-    json_object_set_new(object, "bounded_by", json_of_text(job->is_bounded ? SG_BOUNDS_FILE : NULL));
+    bool is_bounded = job->is_limit_bound || job->is_reserve_bound;
+    json_object_set_new(object, "bounded_by", json_of_text(is_bounded ? SG_BOUNDS_FILE : NULL));
     free(user);
 }
 

@@ -232,7 +232,7 @@ static void put_settings(const struct model *model, const struct model_job *job,
 {
     const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
     char limit[TEXT_SIZE_CAPACITY] = "", reserve[TEXT_SIZE_CAPACITY] = "";
-    if (job->is_bounded)
+    if (job->is_limit_bound || job->is_reserve_bound)
         put_note(style, STYLE_PLAIN, text_copy("bounded by " SG_BOUNDS_FILE, SIZE_MAX));
     if (set.directory == NULL)
         return;

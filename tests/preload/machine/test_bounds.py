@@ -52,9 +52,38 @@ def test_limit_is_at_most_the_bound(place, bounds, limit):
     place.assert_left(expected, {"SPARKGUARD_LIMIT": limit} if limit else {})
 
 
-def test_percentage_is_of_what_the_job_could_have(place, bounds):
+@pytest.mark.parametrize("reserve", ["2G", "0", "5G"])
+def test_percentage_is_of_the_machine_and_not_of_what_the_user_leaves_of_it(place, bounds, reserve):
     bounds("limit=10%")
-    place.assert_left((16 - 2) * GIB // 10)
+    place.assert_left(16 * GIB // 10, {"SPARKGUARD_RESERVE": reserve})
+
+
+def test_reserve_of_everything_does_not_take_the_bound_away(place, bounds):
+    """With a floor of 0, small requests are still judged."""
+    bounds("limit=1%")
+    (small,) = place.take("small 64K 300M", {"SPARKGUARD_RESERVE": "100%", "SPARKGUARD_FLOOR": "0"})
+    assert small < 16 * GIB // 100 + 64 * MIB
+
+
+def test_file_that_cannot_be_opened_now_is_read_later(place, bounds):
+    bounds("limit=1G")
+    text = """
+import resource
+free = os.dup(0)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+os.close(free)
+held = []
+try:
+    while True:
+        held.append(os.dup(0))
+except OSError:
+    pass
+malloc(2 << 20)
+for number in held:
+    os.close(number)
+malloc(2 * GIB)
+"""
+    assert place.player(text).end() == ["ok", "ENOMEM"]
 
 
 def test_bound_holds_for_all_processes_of_the_job(place, bounds):
@@ -107,18 +136,6 @@ def test_small_requests_stop_at_a_quarter_of_the_bound(place, bounds, reserve, t
 # ---- sparkguard --set ----
 
 
-@needs_root
-def test_what_root_sets_goes_beyond_the_bound(place, bounds):
-    bounds("limit=3G reserve=4G")
-    tenant = place.holder("malloc 1M wait largest wait largest")
-    assert change(place, "limit=4G").returncode == SET
-    (largest,) = tenant.go().ready()
-    assert 3 * GIB < largest <= 4 * GIB
-    assert change(place, "limit=20G", "reserve=3G").returncode == SET
-    (largest,) = tenant.go().ready()
-    assert 6 * GIB < largest <= 7 * GIB
-
-
 @pytest.fixture
 def of_user(place, bounds, tmp_path):
     """The machine belongs to an unprivileged user with these bounds."""
@@ -162,13 +179,33 @@ def test_user_can_set_what_the_bound_allows(place, of_user):
 
 
 @needs_root
-def test_words_that_a_user_writes_into_the_registry_do_not_exceed_the_bound(place, of_user):
+@pytest.mark.parametrize("writer", [USER, 0])
+def test_words_that_a_user_writes_into_the_registry_do_not_exceed_the_bound(place, of_user, writer):
     user = of_user("limit=3G")
     tenant = place.holder("malloc 1M wait largest", **user)
     for entry in place.ledger.taken():
         place.ledger.put("set_limit_bytes", 2**64 - 1, entry)
-        place.ledger.put("set_user", USER + 1, entry)
+        place.ledger.put("set_reserve_bytes", 1, entry)
+        place.ledger.put("set_user", writer + 1, entry)
     assert_largest(tenant, below=3 * GIB)
+
+
+@needs_root
+def test_root_is_told_of_the_bounds_of_the_jobs_owner(place, of_user):
+    user = of_user("limit=3G reserve=4G")
+    tenant = place.holder("malloc 1M wait largest", **user)
+    done = change(place, "limit=20G")
+    assert (done.returncode, f"allows {USER} a limit of at most 3.0 GiB" in done.stderr) == (NOT_ALLOWED, True), done.stderr
+    assert_largest(tenant, below=3 * GIB)
+
+
+@needs_root
+def test_claim_above_the_bound_can_never_be_granted(place, of_user):
+    of_user("limit=3G")
+    command = [place.guard.build / "sparkguard", "--claim", "4G", "true"]
+    env = place.guard.environment(place.env, preload=())
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, user=USER, group=USER, extra_groups=[])
+    assert (done.returncode, "can never be claimed here, at most 3.0 GiB" in done.stderr) == (124, True), done.stderr
 
 
 # ---- the real file, and the report ----
@@ -199,7 +236,8 @@ def test_report_names_the_file(place, bounds):
     assert "bounded by /etc/sparkguard.conf" in text
 
 
-def test_report_of_a_job_within_its_bounds_names_no_file(place, bounds):
+@pytest.mark.parametrize("limit", ["1G", "10%"])
+def test_report_of_a_job_within_its_bounds_names_no_file(place, bounds, limit):
     bounds("limit=3G")
-    place.holder("malloc 2M", env={"SPARKGUARD_LIMIT": "1G"})
+    place.holder("malloc 2M malloc 2M", env={"SPARKGUARD_LIMIT": limit})
     assert job_of(place)["bounded_by"] is None
