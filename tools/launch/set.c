@@ -136,7 +136,8 @@ static bool write_once(const struct ledger *ledger, uint64_t job, const struct o
         if (entry == NULL || (entry->slot.flags & SG_SLOT_CLAIM) != 0)
             continue;
         ++*processes;
-        (void)store(&entry->set_user, (uint64_t)getuid() + 1);
+        if (order->limit_bytes != 0 || order->reserve_bytes != 0)
+            (void)store(&entry->set_user, (uint64_t)getuid() + 1);
         has_changed = store(&entry->set_limit_bytes, order->limit_bytes) || has_changed;
         has_changed = store(&entry->set_reserve_bytes, order->reserve_bytes) || has_changed;
     }
