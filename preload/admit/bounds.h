@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reads the file. The job's first process reports on stderr what cannot be read. Errors: the next call tries again.
+/* Reads the file. The job's first process reports on stderr what it may not or cannot read. Errors: the next call tries again.
  * Under the decision lock, before the first snapshot. */
 void sg_bounds_read(void);
 

@@ -65,6 +65,16 @@ def test_reserve_of_everything_does_not_take_the_bound_away(place, bounds):
     assert small < 16 * GIB // 100 + 64 * MIB
 
 
+@needs_root
+def test_file_that_the_user_may_not_read_is_told(place, of_user):
+    user = of_user("limit=1G")
+    (place.machine.root / FILE).chmod(0o600)
+    tenant = place.holder("malloc 2M malloc 2G", **user)
+    assert tenant.answers == ["ok", "ok"]
+    _, stderr = tenant.process.communicate("\n", timeout=30)
+    assert stderr == f"sparkguard: {place.machine.root / FILE}: cannot be read and has no effect\n"
+
+
 def test_file_that_cannot_be_opened_now_is_read_later(place, bounds):
     bounds("limit=1G")
     text = """
