@@ -217,25 +217,51 @@ static void note_used(uint32_t number)
         ;
 }
 
-/* Takes over what sparkguard --set has set for the job: from a living process of it, or from the entry that this
- * process had before an exec. */
-static void copy_settings(struct sg_registry_entry *entry, int fd)
+/* The words of an entry that sparkguard --set writes. */
+struct settings {
+    uint64_t user, reserve_bytes, limit_bytes;
+};
+
+/* Returns what sparkguard --set has set for the job: as a living process of it has it, or else the entry that this
+ * process had before an exec. All 0: nothing is set. */
+static struct settings find_settings(const struct sg_registry_entry *entry, int fd)
 {
     struct sg_registry *registry = own.file.registry;
     uint32_t used = sg_entry_count(registry);
+    struct settings found = {0, 0, 0};
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *other = sg_entry_at(registry, i);
-        uint64_t limit = sg_load(&other->set_limit_bytes), reserve = sg_load(&other->set_reserve_bytes);
+        struct settings here = {sg_load(&other->set_user), sg_load(&other->set_reserve_bytes),
+                                sg_load(&other->set_limit_bytes)};
         bool is_same = other->slot.pid == entry->slot.pid && other->slot.start_ticks == entry->slot.start_ticks;
-        if (other == entry || other->slot.job_hash != entry->slot.job_hash || (limit == 0 && reserve == 0))
+        if (other == entry || other->slot.job_hash != entry->slot.job_hash ||
+            (here.limit_bytes == 0 && here.reserve_bytes == 0))
             continue;
         if (!is_same && (!sg_entry_is_live(other) || !sg_registry_file_has_owner(fd, i)))
             continue;
-        sg_store(&entry->set_user, sg_load(&other->set_user));
-        sg_store(&entry->set_reserve_bytes, reserve);
-        sg_store(&entry->set_limit_bytes, limit);
+        found = here;
         if (!is_same)
-            return;
+            break;
+    }
+    return found;
+}
+
+/* Takes over what sparkguard --set has set for the job. It may be at work now, and may have written this entry already:
+ * older words must not stay there. So the words are copied until two readings are equal (tests/model/control.pml). */
+static void copy_settings(struct sg_registry_entry *entry, int fd)
+{
+    enum { ROUNDS_MAX = 100 }; /* another process may change the words all the time */
+    struct settings now = find_settings(entry, fd), before;
+    for (int round = 0; round < ROUNDS_MAX; round++) {
+        before = now;
+        if (before.limit_bytes != 0 || before.reserve_bytes != 0) {
+            sg_store(&entry->set_user, before.user);
+            sg_store(&entry->set_reserve_bytes, before.reserve_bytes);
+            sg_store(&entry->set_limit_bytes, before.limit_bytes);
+        }
+        now = find_settings(entry, fd);
+        if (memcmp(&now, &before, sizeof now) == 0)
+            break;
     }
 }
 

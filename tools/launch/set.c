@@ -137,7 +137,7 @@ static bool write_once(const struct ledger *ledger, uint64_t job, const struct o
             continue;
         ++*processes;
         if (order->limit_bytes != 0 || order->reserve_bytes != 0)
-            (void)store(&entry->set_user, (uint64_t)getuid() + 1);
+            has_changed = store(&entry->set_user, (uint64_t)getuid() + 1) || has_changed;
         has_changed = store(&entry->set_limit_bytes, order->limit_bytes) || has_changed;
         has_changed = store(&entry->set_reserve_bytes, order->reserve_bytes) || has_changed;
     }
