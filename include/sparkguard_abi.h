@@ -532,15 +532,15 @@ _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
  * is first, and among these the one with the lowest place. Only the first one is decided on.
  */
 
-/* One attempt of sparkguard_claim(). */
+/* One attempt of sparkguard_claim(), or of sparkguard_raise_claim() with the words marked *. */
 struct sg_claim_order {
-    uint64_t bytes;          /* in */
+    uint64_t bytes;          /* in* */
     int64_t priority;        /* in */
     uint64_t wait_ns;        /* in: longest wait for a change if the claim is not granted; below 1 s */
     uint64_t queue_position; /* out: claims before this one, plus one */
-    uint64_t usable_bytes;  /* out: what the tightest constraint leaves; SG_UNKNOWN: not the first, so not decided on */
-    uint64_t reserve_bytes; /* out: the part of usable_bytes that no claim may take */
-    uint64_t most_bytes;    /* out: the largest claim that this machine and its cgroups can ever grant; 0: unknown */
+    uint64_t usable_bytes; /* out*: what the tightest constraint leaves; SG_UNKNOWN: not the first, so not decided on */
+    uint64_t reserve_bytes; /* out*: the part of usable_bytes that no claim may take */
+    uint64_t most_bytes;    /* out*: the largest claim that this machine and its cgroups can ever grant; 0: unknown */
 };
 
 /* For the launcher, in the process that will become the program. The first call queues a claim for this process's job.
@@ -550,6 +550,12 @@ struct sg_claim_order {
  * -ENOSYS: the guard is off. Another one: this process shares no registry, so no other process would see its claim. Not
  * thread-safe. */
 int sparkguard_claim(struct sg_claim_order *order);
+
+/* For sparkguard --set: raises the granted claim of this process's job to order->bytes, if that much more can be
+ * claimed now. The queue does not matter. Returns 0 or a negative errno number. -ENOENT: the job has no granted claim,
+ * or a larger one. -EXDEV: the claim counts in a cgroup that this process is not in. -EAGAIN: it does not fit now.
+ * -E2BIG, -ENOSYS and others: as sparkguard_claim(). This process leaves no record. Not thread-safe. */
+int sparkguard_raise_claim(struct sg_claim_order *order);
 
 /* For the launcher's helper: sparkguard_on_pressure() of sparkguard.h, and this process counts no longer as one of its
  * job and leaves no record. Returns 0 or a negative errno number. */

@@ -57,21 +57,30 @@ static uint64_t largest_claim(void)
     return limit != 0 && limit < most ? limit : most;
 }
 
-/* Decides on the first claim of the queue. */
-static bool decide(struct sg_claim_order *order)
+/* A granted claim that is to be raised. */
+struct raise {
+    struct sg_registry_entry *claim;
+    uint64_t from_bytes;
+};
+
+/* Decides on the first claim of the queue, or on what a claim is raised by. */
+static bool decide(struct sg_claim_order *order, const struct raise *raise)
 {
+    uint64_t more_bytes = raise != NULL ? sg_claims_more(order->bytes - raise->from_bytes) : order->bytes;
     /* Managed memory is bounded by the machine and by the cgroups, and CUDA cannot use free CMA pages. */
-    const struct sg_request request = {.domain = SG_DOMAIN_MANAGED, .size_bytes = order->bytes};
+    const struct sg_request request = {.domain = SG_DOMAIN_MANAGED, .size_bytes = more_bytes};
     struct sg_answer answer = {0};
     sg_claims_count_own(true); /* the job may have another claim */
-    sg_registry_announce(SG_SOURCE_BOUNDED, order->bytes);
+    sg_registry_announce(SG_SOURCE_BOUNDED, more_bytes);
     sg_headroom_scan();
     sg_headroom_refresh(0, true);
     bool is_known = sg_headroom_last.snapshot.is_valid;
     order->most_bytes = is_known ? largest_claim() : 0;
     bool fits =
         !is_known || (sg_check_constraints(&request, SG_HEADROOM_ALL, 0, &answer) && order->bytes <= order->most_bytes);
-    if (fits)
+    if (fits && raise != NULL)
+        fits = sg_claims_raise(raise->claim, raise->from_bytes, order->bytes);
+    else if (fits)
         sg_claims_grant();
     sg_registry_withdraw();
     sg_claims_count_own(false);
@@ -91,7 +100,7 @@ static long try_once(struct sg_claim_order *order)
     order->queue_position = sg_claims_count_before() + 1;
     if (order->queue_position != 1)
         return -EAGAIN;
-    if (decide(order))
+    if (decide(order, NULL))
         return claim_fd;
     if (order->most_bytes == 0 || order->bytes <= order->most_bytes)
         return -EAGAIN;
@@ -116,5 +125,36 @@ int sg_claim_try(struct sg_claim_order *order)
     sg_peers_advance(); /* the next one is the first now */
     if (result >= 0)
         sg_segment_remove(); /* the program that follows has a record; what claimed for it leaves none */
+    return (int)result;
+}
+
+static long raise_once(struct sg_claim_order *order)
+{
+    struct raise raise;
+    sg_check_join();
+    sg_check_take_out_the_dead(NULL);
+    if (sg_entry_shared_registry() == NULL)
+        return -ENOLCK;
+    raise.claim = sg_claims_find(&raise.from_bytes);
+    if (raise.claim == NULL || raise.from_bytes > order->bytes)
+        return -ENOENT;
+    sg_headroom_refresh(0, false); /* finds the cgroups of this process */
+    if (!sg_claims_are_judged_here(raise.claim))
+        return -EXDEV;
+    if (raise.from_bytes == order->bytes || decide(order, &raise))
+        return 0;
+    return order->most_bytes == 0 || order->bytes <= order->most_bytes ? -EAGAIN : -E2BIG;
+}
+
+int sg_claim_raise(struct sg_claim_order *order)
+{
+    struct sg_lock_state lock;
+    order->queue_position = order->reserve_bytes = order->most_bytes = 0;
+    order->usable_bytes = SG_UNKNOWN;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    long result = raise_once(order);
+    sg_lock_release(&sg_decision_lock, &lock);
+    sg_segment_remove();
     return (int)result;
 }

@@ -1,5 +1,6 @@
 /*
- * claim.h - decides on this process's claim: memory that its job will be able to take (sparkguard_abi.h, "Claims").
+ * claim.h - decides on the claim of this process's job: memory that the job will be able to take
+ * (sparkguard_abi.h, "Claims").
  */
 #ifndef SG_PRELOAD_ADMIT_CLAIM_H
 #define SG_PRELOAD_ADMIT_CLAIM_H
@@ -8,5 +9,8 @@
 
 /* See sparkguard_claim() in sparkguard_abi.h. Takes the decision lock. One thread of the process. */
 int sg_claim_try(struct sg_claim_order *order);
+
+/* See sparkguard_raise_claim() in sparkguard_abi.h. Takes the decision lock. One thread of the process. */
+int sg_claim_raise(struct sg_claim_order *order);
 
 #endif

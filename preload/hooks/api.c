@@ -1,5 +1,5 @@
 /*
- * api.c - the C API of include/sparkguard.h, and sparkguard_claim() of sparkguard_abi.h.
+ * api.c - the C API of include/sparkguard.h, and the functions for claims of sparkguard_abi.h.
  */
 #include "sparkguard.h"
 
@@ -99,4 +99,9 @@ SG_EXPORT int(sparkguard_reset_peak)(void)
 SG_EXPORT int(sparkguard_claim)(struct sg_claim_order *order)
 {
     return sg_lifecycle_enter() ? sg_claim_try(order) : -ENOSYS;
+}
+
+SG_EXPORT int(sparkguard_raise_claim)(struct sg_claim_order *order)
+{
+    return sg_lifecycle_enter() ? sg_claim_raise(order) : -ENOSYS;
 }

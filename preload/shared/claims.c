@@ -119,8 +119,8 @@ static uint64_t less_earlier(struct sg_registry *registry, uint32_t number, uint
     return held;
 }
 
-/* Returns the rest of the claims of this process's job. */
-static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
+/* Returns the size of all claims of this process's job. */
+static uint64_t own_claims(struct sg_registry *registry, uint32_t used)
 {
     uint64_t job = sg_own->slot.job_hash, sum = 0;
     for (uint32_t i = 0; i < used; i++) {
@@ -128,7 +128,13 @@ static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
         if (entry->slot.job_hash == job && sg_entry_is_claim(entry) && sg_entry_is_live(entry))
             sum += sg_entry_cut(sg_load(&entry->claimed_bytes));
     }
-    uint64_t held = sum != 0 ? held_by(job, false).most : 0;
+    return sum;
+}
+
+/* Returns the rest of the claims of this process's job. */
+static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
+{
+    uint64_t sum = own_claims(registry, used), held = sum != 0 ? held_by(sg_own->slot.job_hash, false).most : 0;
     return sum > held ? sum - held : 0;
 }
 
@@ -216,4 +222,46 @@ void sg_claims_grant(void)
 void sg_claims_give_up(void)
 {
     sg_store(&queued->claim_wanted_bytes, 0);
+}
+
+/* ---- a granted claim of this process's job ----------------------------------------------------------------------- */
+
+struct sg_registry_entry *sg_claims_find(uint64_t *bytes)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint64_t job = sg_own->slot.job_hash;
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (entry->slot.job_hash != job || !sg_entry_is_claim(entry) || !sg_entry_is_live(entry))
+            continue;
+        *bytes = sg_load(&entry->claimed_bytes);
+        if (*bytes != 0)
+            return entry;
+    }
+    return NULL;
+}
+
+uint64_t sg_claims_more(uint64_t bytes)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint64_t claimed = own_claims(registry, sg_entry_count(registry));
+    uint64_t held = held_by(sg_own->slot.job_hash, true).least;
+    uint64_t beyond = held > claimed ? held - claimed : 0;
+    return bytes > beyond ? bytes - beyond : 0;
+}
+
+bool sg_claims_are_judged_here(const struct sg_registry_entry *claim)
+{
+    const struct sg_registry_entry *own = sg_entry_own();
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++) {
+        uint64_t level = sg_load(&claim->level[i]);
+        if (level != 0 && !sg_entry_is_member(own, level))
+            return false;
+    }
+    return true;
+}
+
+bool sg_claims_raise(struct sg_registry_entry *claim, uint64_t from, uint64_t to)
+{
+    return sg_cas_u64(&claim->claimed_bytes, &from, to);
 }

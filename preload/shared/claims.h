@@ -44,4 +44,19 @@ uint64_t sg_claims_count_before(void);
 void sg_claims_grant(void);
 void sg_claims_give_up(void);
 
+/* ---- a granted claim of this process's job ---- */
+
+/* Finds the granted claim that is raised, and its size. Returns NULL if the job has none. */
+struct sg_registry_entry *sg_claims_find(uint64_t *bytes);
+
+/* The bytes that the job's claims keep from others besides what they keep now, if they grow by `bytes`. Less than
+ * `bytes` if the job holds more than it has claimed. */
+uint64_t sg_claims_more(uint64_t bytes);
+
+/* Whether the claim counts in no other cgroup than this process's. */
+bool sg_claims_are_judged_here(const struct sg_registry_entry *claim);
+
+/* Raises the claim. Returns false if its size is no longer `from`. Needs no lock. */
+bool sg_claims_raise(struct sg_registry_entry *claim, uint64_t from, uint64_t to);
+
 #endif

@@ -15,6 +15,7 @@
 #include "launch/claim_inside.h"
 #include "launch/launch.h"
 #include "launch/pressure_inside.h"
+#include "launch/raise.h"
 #include "launch/set.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
@@ -49,6 +50,7 @@ int main(int argc, char **argv)
     launch_jail_inside(argv);
     launch_claim_inside(argv);
     launch_pressure_inside(argv);
+    launch_raise_inside(argv);
     check_answer_inside(argv);
     launch_parse(&launch, argc, argv);
     if (launch.is_check && launch.complaints == 0)

@@ -23,6 +23,7 @@
 #include "common/text.h"
 #include "launch/bounds.h"
 #include "launch/launch.h"
+#include "launch/raise.h"
 #include "model/model.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
@@ -184,32 +185,29 @@ static int complain(int code, const char *job)
     return code;
 }
 
-/* Lowers the claim. A larger claim would have to be decided on, in the order of the queue. */
-static int set_claim(const struct ledger *ledger, uint64_t job, const struct order *order)
+/* Changes the claim. Lower it may be at any time; the library decides on a larger one. */
+static int set_claim(const struct ledger *ledger, uint64_t job, const struct launch *launch, uint64_t bytes)
 {
-    char size[TEXT_SIZE_CAPACITY];
     struct sg_registry_entry *entry = claim_of(ledger, job);
     uint64_t now = entry != NULL ? __atomic_load_n(&entry->claimed_bytes, __ATOMIC_RELAXED) : 0;
-    if (entry != NULL && order->claim_bytes <= now) {
-        (void)store(&entry->claimed_bytes, order->claim_bytes);
-        return 0;
-    }
-    if (entry == NULL)
-        fputs("sparkguard: --set: the job has no claim that could be lowered; nothing is changed\n", stderr);
-    else
-        fprintf(stderr, "sparkguard: --set: a claim can be lowered only, and this one is %s; nothing is changed\n",
-                text_size(size, now));
+    while (entry != NULL && now != 0 && bytes <= now)
+        if (__atomic_compare_exchange_n(&entry->claimed_bytes, &now, bytes, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+            return 0;
+    if (entry != NULL && now != 0)
+        return launch_raise(launch, bytes);
+    fputs("sparkguard: --set: the job has no claim; nothing is changed\n", stderr);
     return SET_NOT_ALLOWED;
 }
 
-static int apply(const struct ledger *ledger, const char *name, const struct order *order)
+static int apply(const struct ledger *ledger, const struct launch *launch, const struct order *order)
 {
+    const char *name = launch->set_job;
     uint64_t job = sg_hash_text(name);
     size_t processes = 0;
     const struct order nothing = {0};
     if (!write_once(ledger, job, &nothing, &processes) && processes == 0)
         return complain(SET_NO_JOB, name);
-    int code = order->claim_bytes != 0 ? set_claim(ledger, job, order) : 0;
+    int code = order->claim_bytes != 0 ? set_claim(ledger, job, launch, order->claim_bytes) : 0;
     for (int pass = 0; code == 0 && pass < PASSES_MAX && write_once(ledger, job, order, &processes); pass++)
         continue;
     wake(&ledger->registry->epoch); /* requests that wait are judged again */
@@ -230,9 +228,10 @@ static int set(const struct launch *launch, const struct model *model)
         code = SET_NOT_ALLOWED;
     if (code != 0)
         return complain(code, launch->set_job);
-    if (!launch_bounds_allow(owner, order.limit_bytes, order.reserve_bytes, base_of(model, false)))
+    uint64_t most = bytes_max(order.limit_bytes, order.claim_bytes);
+    if (!launch_bounds_allow(owner, most, order.reserve_bytes, base_of(model, false)))
         return SET_NOT_ALLOWED;
-    return apply(&ledger, launch->set_job, &order);
+    return apply(&ledger, launch, &order);
 }
 
 int launch_set(const struct launch *launch)

@@ -160,15 +160,58 @@ def test_reserve_is_the_jobs_own(place, change):
     place.assert_left(LEFT - 100 * MIB, env={"SPARKGUARD_JOB": "another"})
 
 
-def test_claim_can_be_lowered(place, change):
+@pytest.fixture
+def claimer(place):
+    """The job "claimer" with a claim of 4 GiB, of which its program holds what it is told to."""
     place.env["SPARKGUARD_JOB"] = "other"
-    prefix = [place.guard.build / "sparkguard", "--job=claimer", "--claim=4G"]
-    place.holder("malloc 1G", prefix=prefix, preload=())
+
+    def start(steps="malloc 1G"):
+        return place.holder(steps, prefix=[place.guard.build / "sparkguard", "--job=claimer", "--claim=4G"], preload=())
+
+    return start
+
+
+def test_claim_can_be_lowered(place, change, claimer):
+    claimer()
     change("claim=2G", job="claimer")
     place.assert_left(LEFT - 2 * GIB)
-    done = change("claim=6G", job="claimer", status=NOT_ALLOWED)
-    assert "a claim can be lowered only, and this one is 2.0 GiB" in done.stderr
-    place.assert_left(LEFT - 2 * GIB)
+
+
+def test_claim_can_be_raised_to_what_is_left(place, change, claimer):
+    claimer()
+    change("claim=6G", job="claimer")
+    place.assert_left(LEFT - 6 * GIB)
+    most = (LEFT >> 30) + 1
+    done = change(f"claim={most}G", job="claimer", status=NOT_ALLOWED)
+    assert f"the claim cannot be raised to {most}.0 GiB now: " in done.stderr and "more can be claimed; nothing is changed" in done.stderr
+    place.assert_left(LEFT - 6 * GIB)
+
+
+def test_claim_that_this_machine_can_never_grant(place, change, claimer):
+    claimer()
+    done = change("claim=4T", job="claimer", status=NOT_ALLOWED)
+    assert "4.0 TiB can never be claimed here, at most " in done.stderr
+    place.assert_left(LEFT - 4 * GIB)
+
+
+def test_what_the_job_holds_beyond_its_claim_is_not_claimed_twice(place, change, claimer):
+    """Raising the claim to what the job holds takes nothing from others."""
+    claimer(f"malloc {(LEFT - GIB) >> 20}M")
+    change(f"claim={(LEFT - GIB) >> 20}M", job="claimer")
+    change(f"claim={(LEFT - GIB // 2) >> 20}M", job="claimer")
+    place.assert_left(GIB // 2)
+
+
+def test_job_without_a_claim(place, change):
+    place.holder("malloc 100M")
+    assert "the job has no claim; nothing is changed" in change("claim=1G", status=NOT_ALLOWED).stderr
+
+
+def test_raiser_leaves_no_record(place, change, claimer):
+    claimer()
+    change("claim=6G", job="claimer")
+    (job,) = [job for job in place.guard.report("--all")["jobs"] if job["job"] == "claimer"]
+    assert len(job["processes"]) == 1 and job["claimed_bytes"] == 6 * GIB
 
 
 # ---- who, what, and what is seen ----

@@ -1,0 +1,94 @@
+/*
+ * raise.c - see raise.h.
+ */
+#define _GNU_SOURCE
+#include "launch/raise.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/bytes.h"
+#include "common/text.h"
+#include "launch/inside.h"
+#include "launch/launch.h"
+#include "launch/set.h"
+#include "sparkguard_abi.h"
+#include "sparkguard_options.h"
+
+/* The first argument of the process that raises the claim, with the claim's new size. */
+#define RAISE_INSIDE "--in-raise="
+
+/* Runs in the child. */
+static void become_raiser(const struct launch *launch, uint64_t bytes)
+{
+    char *why, *library = launch_find_library(launch, &why);
+    if (library == NULL) {
+        fprintf(stderr, "sparkguard: --set: %s\n", why);
+        _exit(SET_NOT_ALLOWED);
+    }
+    char *arguments[] = {launch_own_path(), text_format(RAISE_INSIDE "%" PRIu64, bytes), NULL};
+    setenv(sg_option_table[SG_OPTION_JOB].variable, launch->set_job, 1);
+    launch_preload(library);
+    execv(arguments[0], arguments);
+    fprintf(stderr, "sparkguard: --set: cannot run %s: %s\n", arguments[0], strerror(errno));
+    _exit(SET_NOT_ALLOWED);
+}
+
+int launch_raise(const struct launch *launch, uint64_t bytes)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        become_raiser(launch, bytes);
+    if (child < 0) {
+        fprintf(stderr, "sparkguard: --set: cannot start a process: %s\n", strerror(errno));
+        return SET_NOT_ALLOWED;
+    }
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return SET_NOT_ALLOWED;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : SET_NOT_ALLOWED;
+}
+
+static int raise_claim(uint64_t bytes)
+{
+    char size[TEXT_SIZE_CAPACITY], most[TEXT_SIZE_CAPACITY];
+    struct sg_claim_order order = {.bytes = bytes};
+    int (*attempt)(struct sg_claim_order *) = NULL;
+    launch_find_export("sparkguard_raise_claim", &attempt, sizeof attempt);
+    int failure = attempt != NULL ? -attempt(&order) : ENOSYS;
+    text_size(size, bytes);
+    if (failure == 0)
+        return 0;
+    if (failure == EAGAIN)
+        fprintf(stderr, "sparkguard: --set: the claim cannot be raised to %s now: %s more can be claimed; ", size,
+                text_size(most, bytes_less(order.usable_bytes, order.reserve_bytes)));
+    else if (failure == E2BIG)
+        fprintf(stderr, "sparkguard: --set: %s can never be claimed here, at most %s; ", size,
+                text_size(most, order.most_bytes));
+    else if (failure == EXDEV)
+        fputs("sparkguard: --set: the job claims in a cgroup that this process is not in, and only from there can the "
+              "claim be raised; ",
+              stderr);
+    else
+        fprintf(stderr, "sparkguard: --set: the claim cannot be raised: %s; ",
+                failure == ENOENT   ? "it has changed meanwhile"
+                : failure == ENOLCK ? "the processes here share no memory (see sparkguard-doctor)"
+                : failure == ENOSYS ? "the guard is disabled"
+                                    : strerror(failure));
+    fputs("nothing is changed\n", stderr);
+    return SET_NOT_ALLOWED;
+}
+
+void launch_raise_inside(char **argv)
+{
+    uint64_t bytes;
+    if (argv[1] != NULL && sscanf(argv[1], RAISE_INSIDE "%" SCNu64, &bytes) == 1)
+        _exit(raise_claim(bytes));
+}
