@@ -83,6 +83,7 @@ int main(int argc, char **argv)
     launch.is_guarded = obstacle == LAUNCH_NO_OBSTACLE && !is_disabled;
     launch_preload(library); /* also beside musl: programs of glibc that it starts are guarded */
     int failure = launch_run(&launch);
+    launch_pressure_end(&launch); /* also of a program that could not be started */
     free(library);
     if (failure == 0)
         finish(&launch);

@@ -25,6 +25,7 @@ enum {
     KEY_JSON,
     KEY_SET,
     KEY_ON_PRESSURE,
+    KEY_PRESSURE_SOCKET,
     KEY_CLAIM
 };
 
@@ -120,6 +121,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_ON_PRESSURE:
         launch->pressure.command = argument;
         return 0;
+    case KEY_PRESSURE_SOCKET:
+        launch->pressure.is_socket_wanted = true;
+        return 0;
     case KEY_SET:
         launch->set_job = argument;
         return 0;
@@ -198,10 +202,28 @@ static void suggest_option(const struct argp_option *options, char **argv)
     }
 }
 
+/* The options that set no variable. */
+static const struct argp_option own_options[] = {
+    {"library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this launcher",
+     2},
+    {"quiet", KEY_QUIET, NULL, 0, "no summary at the end", 2},
+    {"jail", KEY_JAIL, "SIZE", 0,
+     "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
+     "managed memory, and the guard bounds device memory (cudaMalloc)",
+     2},
+    {"check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing", 2},
+    {"json", KEY_JSON, NULL, 0, "with --check: print JSON", 2},
+    {"set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", 2},
+    {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
+     "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", 2},
+    {"pressure-socket", KEY_PRESSURE_SOCKET, NULL, 0,
+     "tell PROGRAM by systemd's memory pressure protocol when a request of another job cannot be met", 2},
+};
+enum { OWN_COUNT = sizeof own_options / sizeof own_options[0] };
+
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    enum { OWN_COUNT = 7 + CLAIM_OPTION_COUNT };
-    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + 1] = {0};
+    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 1] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
         const struct sg_option_info *info = &sg_option_table[i];
@@ -212,34 +234,10 @@ void launch_parse(struct launch *launch, int argc, char **argv)
             info->name, KEY_OPTION + i, argument_word(info), i == SG_OPTION_DISABLE ? OPTION_ARG_OPTIONAL : 0, help[i],
             1};
     }
-    options[SG_OPTION_COUNT] = (struct argp_option){
-        "library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this launcher",
-        2};
-    options[SG_OPTION_COUNT + 1] = (struct argp_option){"quiet", KEY_QUIET, NULL, 0, "no summary at the end", 2};
-    options[SG_OPTION_COUNT + 2] = (struct argp_option){
-        "jail",
-        KEY_JAIL,
-        "SIZE",
-        0,
-        "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
-        "managed memory, and the guard bounds device memory (cudaMalloc)",
-        2};
-    options[SG_OPTION_COUNT + 3] = (struct argp_option){
-        "check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing",
-        2};
-    options[SG_OPTION_COUNT + 4] = (struct argp_option){"json", KEY_JSON, NULL, 0, "with --check: print JSON", 2};
-    options[SG_OPTION_COUNT + 5] = (struct argp_option){
-        "set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", 2};
-    options[SG_OPTION_COUNT + 6] = (struct argp_option){
-        "on-pressure",
-        KEY_ON_PRESSURE,
-        "COMMAND",
-        0,
-        "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing",
-        2};
+    memcpy(&options[SG_OPTION_COUNT], own_options, sizeof own_options);
     for (int i = 0; i < CLAIM_OPTION_COUNT; i++) {
         const struct launch_claim_option_info *info = &launch_claim_options[i];
-        options[SG_OPTION_COUNT + 7 + i] =
+        options[SG_OPTION_COUNT + OWN_COUNT + i] =
             (struct argp_option){info->name, KEY_CLAIM + i, info->argument, 0, info->help, 2};
     }
     const struct argp parser = {

@@ -1,5 +1,5 @@
 /*
- * pressure.c - the launcher's side of --on-pressure; see pressure.h.
+ * pressure.c - the launcher's side of --on-pressure and --pressure-socket; see pressure.h.
  */
 #define _GNU_SOURCE
 #include "launch/pressure.h"
@@ -17,26 +17,47 @@
 #include "launch/inside.h"
 #include "launch/launch.h"
 #include "launch/pressure_inside.h"
+#include "launch/pressure_socket.h"
 
 /* Becomes the helper, in a process group of its own: ^C is for the program. */
 static void become_helper(const struct launch *launch, int pipe_end)
 {
+    const struct launch_pressure *pressure = &launch->pressure;
+    const bool has_socket = pressure->socket_path != NULL;
     char *self = launch_own_path();
-    char *inside = text_format(LAUNCH_PRESSURE_INSIDE "%d", pipe_end);
-    char *command = text_copy(launch->pressure.command, SIZE_MAX);
-    char *const arguments[] = {self, inside, command, NULL};
+    char *inside = text_format(LAUNCH_PRESSURE_INSIDE "%d,%d", pipe_end, has_socket ? pressure->listener : -1);
+    char *path = text_copy(has_socket ? pressure->socket_path : "", SIZE_MAX);
+    char *command = pressure->command != NULL ? text_copy(pressure->command, SIZE_MAX) : NULL;
+    char *const arguments[] = {self, inside, path, command, NULL};
     setenv(sg_option_table[SG_OPTION_JOB].variable, launch->job, 1);
     setpgid(0, 0);
     fcntl(pipe_end, F_SETFD, 0);
+    if (has_socket)
+        fcntl(pressure->listener, F_SETFD, 0);
     execv(self, arguments);
     _exit(LAUNCH_FAILED);
+}
+
+void launch_pressure_prepare(struct launch *launch)
+{
+    struct launch_pressure *pressure = &launch->pressure;
+    if (!pressure->is_socket_wanted || !launch->is_guarded)
+        return;
+    pressure->listener = pressure_socket_make(&pressure->socket_path);
+    if (pressure->listener < 0) {
+        fprintf(stderr, "sparkguard: --pressure-socket has no effect: cannot make a socket in /tmp: %s\n",
+                strerror(errno));
+        return;
+    }
+    setenv("MEMORY_PRESSURE_WATCH", pressure->socket_path, 1);
+    unsetenv("MEMORY_PRESSURE_WRITE"); /* what a service manager wants written to its own file */
 }
 
 void launch_pressure_begin(struct launch *launch)
 {
     int ends[2];
     struct launch_pressure *pressure = &launch->pressure;
-    if (pressure->command == NULL || !launch->is_guarded)
+    if ((pressure->command == NULL && pressure->socket_path == NULL) || !launch->is_guarded)
         return;
     if (pipe2(ends, O_CLOEXEC) == 0) {
         pressure->helper = fork();
@@ -46,18 +67,26 @@ void launch_pressure_begin(struct launch *launch)
         pressure->to_helper = ends[1];
     }
     if (pressure->helper <= 0) {
-        fprintf(stderr, "sparkguard: --on-pressure has no effect: cannot start a process: %s\n", strerror(errno));
+        fprintf(stderr, "sparkguard: nobody can ask this job for memory: cannot start a process: %s\n",
+                strerror(errno));
         pressure->helper = 0;
     }
 }
 
 void launch_pressure_end(struct launch *launch)
 {
-    if (launch->pressure.helper == 0)
-        return;
-    close(launch->pressure.to_helper);
-    kill(-launch->pressure.helper, SIGKILL); /* a command that hangs must not hold the launcher up */
-    while (waitpid(launch->pressure.helper, NULL, 0) < 0 && errno == EINTR)
-        continue;
-    launch->pressure.helper = 0;
+    struct launch_pressure *pressure = &launch->pressure;
+    if (pressure->helper != 0) {
+        close(pressure->to_helper);
+        kill(-pressure->helper, SIGKILL); /* a command that hangs must not hold the launcher up */
+        while (waitpid(pressure->helper, NULL, 0) < 0 && errno == EINTR)
+            continue;
+        pressure->helper = 0;
+    }
+    if (pressure->socket_path != NULL) {
+        pressure_socket_remove(pressure->socket_path);
+        free(pressure->socket_path);
+        close(pressure->listener);
+        pressure->socket_path = NULL;
+    }
 }

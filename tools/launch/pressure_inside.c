@@ -1,27 +1,37 @@
 /*
- * pressure_inside.c - --on-pressure, in the helper process: runs the command when the library calls. See pressure.h.
+ * pressure_inside.c - --on-pressure and --pressure-socket, in the helper process: runs the command and tells the
+ * programs at the socket when the library asks. See pressure.h.
  */
 #define _GNU_SOURCE
 #include "launch/pressure_inside.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launch/inside.h"
 #include "launch/launch.h"
+#include "launch/pressure_socket.h"
+#include "common/tool.h"
 #include "sparkguard_abi.h"
+
+/* How long programs at the socket have to free memory. */
+#define ANSWER_NS UINT64_C(2000000000)
 
 #define VARIABLE_WANTED "SPARKGUARD_WANTED_BYTES"
 
 /* Runs the command in a shell and waits for it. The command is not guarded: it must not be refused memory now. */
-static void run_command(uint64_t wanted_bytes, void *command)
+static void run_command(uint64_t wanted_bytes, const char *command)
 {
     char wanted[32];
     pid_t child = fork();
@@ -32,25 +42,78 @@ static void run_command(uint64_t wanted_bytes, void *command)
         snprintf(wanted, sizeof wanted, "%" PRIu64, wanted_bytes);
         setenv(VARIABLE_WANTED, wanted, 1);
         setenv(sg_option_table[SG_OPTION_DISABLE].variable, "1", 1);
-        execl("/bin/sh", "sh", "-c", (const char *)command, (char *)NULL);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(LAUNCH_NOT_FOUND);
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
         continue;
 }
 
+/* What the helper was started for. */
+struct helper {
+    const char *command; /* NULL: none */
+    int asked;           /* an eventfd, raised when the library has asked; -1: nobody is at a socket */
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Called on the library's thread, which may be held up: others are asked by other processes. A program at the socket
+ * does not say when it is done, so this function returns only when the request has been decided at its deadline. */
+static void answer(uint64_t wanted_bytes, void *data)
+{
+    const struct helper *helper = data;
+    const uint64_t end_ns = now_ns() + ANSWER_NS;
+    if (helper->asked >= 0)
+        (void)eventfd_write(helper->asked, 1);
+    if (helper->command != NULL)
+        run_command(wanted_bytes, helper->command);
+    for (uint64_t ns; helper->asked >= 0 && (ns = now_ns()) < end_ns;)
+        (void)usleep((useconds_t)((end_ns - ns) / 1000 + 1));
+}
+
+/* Serves the socket until the launcher has ended; then the socket is removed, which a killed launcher has not done. */
+static void serve(int pipe_end, int listener, int asked, const char *path)
+{
+    enum { PIPE, ASKED, LISTENER, OWN };
+    struct pressure_listeners listeners = {tool_allocate(OWN, sizeof(struct pollfd)), OWN, OWN};
+    listeners.of[PIPE] = (struct pollfd){pipe_end, POLLIN, 0};
+    listeners.of[ASKED] = (struct pollfd){asked, POLLIN, 0};
+    listeners.of[LISTENER] = (struct pollfd){listener, POLLIN, 0};
+    while (listeners.of[PIPE].revents == 0) {
+        eventfd_t count;
+        if (poll(listeners.of, listeners.count, -1) < 0)
+            continue;
+        bool is_asked = listeners.of[ASKED].revents != 0;
+        pressure_socket_serve(&listeners);
+        if (is_asked && eventfd_read(asked, &count) == 0)
+            pressure_socket_tell(&listeners);
+    }
+    pressure_socket_remove(path);
+}
+
 void launch_pressure_inside(char **argv)
 {
-    int pipe_end;
+    int pipe_end, listener;
     char byte;
     int (*help)(void (*)(uint64_t, void *), void *) = NULL;
-    if (argv[1] == NULL || sscanf(argv[1], LAUNCH_PRESSURE_INSIDE "%d", &pipe_end) != 1 || argv[2] == NULL)
+    if (argv[1] == NULL || sscanf(argv[1], LAUNCH_PRESSURE_INSIDE "%d,%d", &pipe_end, &listener) != 2 ||
+        argv[2] == NULL)
         return;
+    static struct helper helper; /* the library's thread reads it */
+    helper = (struct helper){argv[3], listener >= 0 ? eventfd(0, EFD_CLOEXEC) : -1};
     launch_find_export("sparkguard_help", &help, sizeof help);
-    int result = help != NULL ? help(run_command, argv[2]) : -ENOSYS;
+    int result = help != NULL ? help(answer, &helper) : -ENOSYS;
     if (result != 0)
-        fprintf(stderr, "sparkguard: --on-pressure has no effect: %s\n", strerror(-result));
-    while (result == 0 && read(pipe_end, &byte, 1) < 0 && errno == EINTR)
-        continue;
+        fprintf(stderr, "sparkguard: nobody can ask this job for memory: %s\n", strerror(-result));
+    else if (helper.asked >= 0)
+        serve(pipe_end, listener, helper.asked, argv[2]);
+    else
+        while (read(pipe_end, &byte, 1) < 0 && errno == EINTR)
+            continue;
     _exit(0);
 }

@@ -1,5 +1,6 @@
 """sparkguard_on_pressure: programs that give memory back before the request of another one is refused."""
 
+import glob
 import os
 import signal
 import time
@@ -308,3 +309,89 @@ os.wait()
     stdout, stderr = server.process.communicate(timeout=30)
     assert (server.process.returncode, stdout.splitlines()) == (0, last), stderr
     assert time.monotonic() - begin < 10 * SLOWER
+
+
+# ---- the socket ----
+
+SPEAKER = """
+import ctypes, os, select, socket, sys
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+held = [libc.malloc(1 << 30) for _ in range(4)]
+assert "MEMORY_PRESSURE_WRITE" not in os.environ
+def connect():
+    watch = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    watch.connect(os.environ["MEMORY_PRESSURE_WATCH"])
+    return watch
+SPEAK
+print("ready", flush=True)
+while True:
+    ready, _, _ = select.select([sys.stdin] + watches, [], [])
+    if sys.stdin in ready:
+        break
+    for watch in ready:
+        assert watch.recv(64)
+        heard.add(watch)
+    if len(heard) == len(watches):
+        heard = set()
+        for _ in range(min(blocks, len(held))):
+            libc.free(held.pop())
+"""
+ONE = "blocks, heard, watches = 4, set(), [connect()]"
+MANY = "gone = [connect() for _ in range(300)]; del gone; blocks, heard, watches = 4, set(), [connect() for _ in range(300)]"
+NOBODY = "blocks, heard, watches = 0, set(), []"
+
+
+def speaker(place, speak, *options):
+    """A program at the socket that holds 4 GiB, and frees `blocks` GiB when each of its connections has been told."""
+    command = [place.guard.build / "sparkguard", "--job=speaker", "--pressure-socket", *options]
+    program = SPEAKER.replace("SPEAK", speak)
+    env = {"MEMORY_PRESSURE_WATCH": "/dev/null", "MEMORY_PRESSURE_WRITE": "c29tZQ=="}
+    tenant = place.tenant([*command, "/usr/bin/python3", "-c", program], env, preload=())
+    assert tenant.ready() == []
+    wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
+    return tenant
+
+
+def sockets():
+    return set(glob.glob("/tmp/sparkguard-*/memory.pressure"))
+
+
+@pytest.mark.parametrize("speak", [ONE, MANY], ids=["one connection", "hundreds"])
+def test_program_at_the_socket_is_told(place, speak):
+    speaker(place, speak)
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ok"] and seconds < AT_ONCE
+
+
+def test_it_is_told_again(place):
+    speaker(place, ONE.replace("4", "1"))
+    for size in ("4500M", "5500M", "6500M"):
+        assert place.take(f"malloc {size}") == ["ok"]
+
+
+def test_without_anybody_at_the_socket_the_request_is_decided_at_its_deadline(place):
+    speaker(place, NOBODY)
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ENOMEM"] and DEADLINE <= seconds < DEADLINE + AT_ONCE
+
+
+def test_socket_and_command_go_together(place, tmp_path):
+    speaker(place, ONE, f"--on-pressure=echo told > {tmp_path}/told")
+    assert place.take("malloc 6G") == ["ok"]
+    wait_until((tmp_path / "told").exists)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_socket_goes_with_the_launcher(place, number):
+    before = sockets()
+    tenant = speaker(place, ONE)
+    (path,) = sockets() - before
+    os.kill(tenant.pid, number)
+    wait_until(lambda: not os.path.exists(os.path.dirname(path)))
+
+
+def test_program_that_does_not_start_leaves_no_socket(place):
+    before = sockets()
+    done = place.guard.run([place.guard.build / "sparkguard", "--pressure-socket", "no-such-program"], env=place.env, preload=())
+    assert done.returncode == 127 and sockets() == before
