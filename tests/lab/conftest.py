@@ -13,6 +13,11 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-pthread"]
 
 
+def pytest_collection_modifyitems(items):
+    """The demo first: it is a process of its own that makes a jail, and waits while the fixture `lab` keeps the place for one."""
+    items.sort(key=lambda item: item.path.name != "test_demo.py")
+
+
 @pytest.fixture(scope="session")
 def programs(build):
     """The folder with the lab's programs, built if they are older than their source."""
