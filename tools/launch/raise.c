@@ -5,7 +5,10 @@
 #include "launch/raise.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <inttypes.h>
+#include <pwd.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +26,19 @@
 /* The first argument of the process that raises the claim, with the claim's new size. */
 #define RAISE_INSIDE "--in-raise="
 
+/* Root becomes the job's user: the library trusts no directory of another user, and writes there. */
+static bool become_user(uid_t user)
+{
+    if (geteuid() == user)
+        return true;
+    const struct passwd *entry = getpwuid(user);
+    const gid_t group = entry != NULL ? entry->pw_gid : (gid_t)user;
+    return (entry != NULL ? initgroups(entry->pw_name, group) : setgroups(0, NULL)) == 0 &&
+           setresgid(group, group, group) == 0 && setresuid(user, user, user) == 0;
+}
+
 /* Runs in the child. */
-static void become_raiser(const struct launch *launch, uint64_t bytes)
+static void become_raiser(const struct launch *launch, uid_t owner, uint64_t bytes)
 {
     char *why, *library = launch_find_library(launch, &why);
     if (library == NULL) {
@@ -32,20 +46,25 @@ static void become_raiser(const struct launch *launch, uint64_t bytes)
         _exit(SET_NOT_ALLOWED);
     }
     char *arguments[] = {launch_own_path(), text_format(RAISE_INSIDE "%" PRIu64, bytes), NULL};
+    if (!become_user(owner)) {
+        fprintf(stderr, "sparkguard: --set: cannot become the job's user: %s\n", strerror(errno));
+        _exit(SET_NOT_ALLOWED);
+    }
     setenv(sg_option_table[SG_OPTION_JOB].variable, launch->set_job, 1);
+    setenv(sg_option_table[SG_OPTION_DIR].variable, launch->directory, 1);
     launch_preload(library);
     execv(arguments[0], arguments);
     fprintf(stderr, "sparkguard: --set: cannot run %s: %s\n", arguments[0], strerror(errno));
     _exit(SET_NOT_ALLOWED);
 }
 
-int launch_raise(const struct launch *launch, uint64_t bytes)
+int launch_raise(const struct launch *launch, uid_t owner, uint64_t bytes)
 {
     int status;
     fflush(NULL);
     pid_t child = fork();
     if (child == 0)
-        become_raiser(launch, bytes);
+        become_raiser(launch, owner, bytes);
     if (child < 0) {
         fprintf(stderr, "sparkguard: --set: cannot start a process: %s\n", strerror(errno));
         return SET_NOT_ALLOWED;

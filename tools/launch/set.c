@@ -186,7 +186,8 @@ static int complain(int code, const char *job)
 }
 
 /* Changes the claim. Lower it may be at any time; the library decides on a larger one. */
-static int set_claim(const struct ledger *ledger, uint64_t job, const struct launch *launch, uint64_t bytes)
+static int set_claim(const struct ledger *ledger, uint64_t job, const struct launch *launch, uid_t owner,
+                     uint64_t bytes)
 {
     struct sg_registry_entry *entry = claim_of(ledger, job);
     uint64_t now = entry != NULL ? __atomic_load_n(&entry->claimed_bytes, __ATOMIC_RELAXED) : 0;
@@ -194,12 +195,12 @@ static int set_claim(const struct ledger *ledger, uint64_t job, const struct lau
         if (__atomic_compare_exchange_n(&entry->claimed_bytes, &now, bytes, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
             return 0;
     if (entry != NULL && now != 0)
-        return launch_raise(launch, bytes);
+        return launch_raise(launch, owner, bytes);
     fputs("sparkguard: --set: the job has no claim; nothing is changed\n", stderr);
     return SET_NOT_ALLOWED;
 }
 
-static int apply(const struct ledger *ledger, const struct launch *launch, const struct order *order)
+static int apply(const struct ledger *ledger, const struct launch *launch, uid_t owner, const struct order *order)
 {
     const char *name = launch->set_job;
     uint64_t job = sg_hash_text(name);
@@ -207,7 +208,7 @@ static int apply(const struct ledger *ledger, const struct launch *launch, const
     const struct order nothing = {0};
     if (!write_once(ledger, job, &nothing, &processes) && processes == 0)
         return complain(SET_NO_JOB, name);
-    int code = order->claim_bytes != 0 ? set_claim(ledger, job, launch, order->claim_bytes) : 0;
+    int code = order->claim_bytes != 0 ? set_claim(ledger, job, launch, owner, order->claim_bytes) : 0;
     for (int pass = 0; code == 0 && pass < PASSES_MAX && write_once(ledger, job, order, &processes); pass++)
         continue;
     wake(&ledger->registry->epoch); /* requests that wait are judged again */
@@ -231,7 +232,7 @@ static int set(const struct launch *launch, const struct model *model)
     uint64_t most = bytes_max(order.limit_bytes, order.claim_bytes);
     if (!launch_bounds_allow(owner, most, order.reserve_bytes, base_of(model, false)))
         return SET_NOT_ALLOWED;
-    return apply(&ledger, launch, &order);
+    return apply(&ledger, launch, owner, &order);
 }
 
 int launch_set(const struct launch *launch)

@@ -218,6 +218,21 @@ def test_claim_above_the_bound_can_never_be_granted(place, of_user):
     assert (done.returncode, "can never be claimed here, at most 3.0 GiB" in done.stderr) == (124, True), done.stderr
 
 
+@needs_root
+def test_root_raises_a_claim_within_the_owners_bounds(place, of_user):
+    """By a process of that user: nothing in its directory belongs to root afterwards."""
+    user = of_user("limit=5G")
+    launcher = [place.guard.build / "sparkguard", "--job=job", "--claim=2G"]
+    place.holder("malloc 1G", prefix=launcher, preload=(), **user)
+    done = change(place, "claim=4G")
+    assert done.returncode == 0, done.stderr
+    (job,) = place.guard.report("--all")["jobs"]
+    assert job["claimed_bytes"] == 4 * GIB
+    assert {path.stat().st_uid for path in place.guard.directory.iterdir()} == {USER}
+    done = change(place, "claim=6G")
+    assert (done.returncode, f"allows {USER} a limit of at most 5.0 GiB" in done.stderr) == (NOT_ALLOWED, True), done.stderr
+
+
 # ---- the real file, and the report ----
 
 
