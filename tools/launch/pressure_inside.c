@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,8 +26,9 @@
 #include "common/tool.h"
 #include "sparkguard_abi.h"
 
-/* How long programs at the socket have to free memory. */
-#define ANSWER_NS UINT64_C(2000000000)
+/* How long programs at the socket have to free memory. A request that comes meanwhile is passed on afterwards, and must
+ * still have time then: it waits 2 s if SPARKGUARD_WAIT does not say otherwise. */
+#define ANSWER_NS UINT64_C(1000000000)
 
 #define VARIABLE_WANTED "SPARKGUARD_WANTED_BYTES"
 
@@ -51,8 +53,9 @@ static void run_command(uint64_t wanted_bytes, const char *command)
 
 /* What the helper was started for. */
 struct helper {
-    const char *command; /* NULL: none */
-    int asked;           /* an eventfd, raised when the library has asked; -1: nobody is at a socket */
+    const char *command;         /* NULL: none */
+    int asked;                   /* an eventfd, raised when the library has asked; -1: there is no socket */
+    atomic_size_t program_count; /* connections at the socket */
 };
 
 static uint64_t now_ns(void)
@@ -62,27 +65,28 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Called on the library's thread, which may be held up: others are asked by other processes. A program at the socket
- * does not say when it is done, so this function returns only when the request has been decided at its deadline. */
+/* Called on the library's thread, which may be held up. Programs at the socket do not say when they are done, and the
+ * request that waits is refused when this function has returned and it still does not fit. */
 static void answer(uint64_t wanted_bytes, void *data)
 {
-    const struct helper *helper = data;
+    struct helper *helper = data;
+    const bool is_told = helper->asked >= 0 && atomic_load(&helper->program_count) != 0;
     const uint64_t end_ns = now_ns() + ANSWER_NS;
-    if (helper->asked >= 0)
+    if (is_told)
         (void)eventfd_write(helper->asked, 1);
     if (helper->command != NULL)
         run_command(wanted_bytes, helper->command);
-    for (uint64_t ns; helper->asked >= 0 && (ns = now_ns()) < end_ns;)
+    for (uint64_t ns; is_told && (ns = now_ns()) < end_ns;)
         (void)usleep((useconds_t)((end_ns - ns) / 1000 + 1));
 }
 
 /* Serves the socket until the launcher has ended; then the socket is removed, which a killed launcher has not done. */
-static void serve(int pipe_end, int listener, int asked, const char *path)
+static void serve(struct helper *helper, int pipe_end, int listener, const char *path)
 {
     enum { PIPE, ASKED, LISTENER, OWN };
     struct pressure_listeners listeners = {tool_allocate(OWN, sizeof(struct pollfd)), OWN, OWN};
     listeners.of[PIPE] = (struct pollfd){pipe_end, POLLIN, 0};
-    listeners.of[ASKED] = (struct pollfd){asked, POLLIN, 0};
+    listeners.of[ASKED] = (struct pollfd){helper->asked, POLLIN, 0};
     listeners.of[LISTENER] = (struct pollfd){listener, POLLIN, 0};
     while (listeners.of[PIPE].revents == 0) {
         eventfd_t count;
@@ -90,7 +94,8 @@ static void serve(int pipe_end, int listener, int asked, const char *path)
             continue;
         bool is_asked = listeners.of[ASKED].revents != 0;
         pressure_socket_serve(&listeners);
-        if (is_asked && eventfd_read(asked, &count) == 0)
+        atomic_store(&helper->program_count, listeners.count - OWN);
+        if (is_asked && eventfd_read(helper->asked, &count) == 0)
             pressure_socket_tell(&listeners);
     }
     pressure_socket_remove(path);
@@ -105,13 +110,14 @@ void launch_pressure_inside(char **argv)
         argv[2] == NULL)
         return;
     static struct helper helper; /* the library's thread reads it */
-    helper = (struct helper){argv[3], listener >= 0 ? eventfd(0, EFD_CLOEXEC) : -1};
+    helper.command = argv[3];
+    helper.asked = listener >= 0 ? eventfd(0, EFD_CLOEXEC) : -1;
     launch_find_export("sparkguard_help", &help, sizeof help);
     int result = help != NULL ? help(answer, &helper) : -ENOSYS;
     if (result != 0)
         fprintf(stderr, "sparkguard: nobody can ask this job for memory: %s\n", strerror(-result));
     else if (helper.asked >= 0)
-        serve(pipe_end, listener, helper.asked, argv[2]);
+        serve(&helper, pipe_end, listener, argv[2]);
     else
         while (read(pipe_end, &byte, 1) < 0 && errno == EINTR)
             continue;

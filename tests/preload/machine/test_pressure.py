@@ -370,10 +370,16 @@ def test_it_is_told_again(place):
         assert place.take(f"malloc {size}") == ["ok"]
 
 
-def test_without_anybody_at_the_socket_the_request_is_decided_at_its_deadline(place):
+def test_without_a_program_at_the_socket_the_request_is_refused_at_once(place):
     speaker(place, NOBODY)
     answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ENOMEM"] and DEADLINE <= seconds < DEADLINE + AT_ONCE
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE / 2
+
+
+def test_program_at_the_socket_has_a_second(place):
+    speaker(place, ONE.replace("4", "0"))
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ENOMEM"] and 1 <= seconds < DEADLINE
 
 
 def test_socket_and_command_go_together(place, tmp_path):
