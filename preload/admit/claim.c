@@ -66,14 +66,17 @@ struct raise {
 /* Decides on the first claim of the queue, or on what a claim is raised by. */
 static bool decide(struct sg_claim_order *order, const struct raise *raise)
 {
-    uint64_t more_bytes = raise != NULL ? sg_claims_more(order->bytes - raise->from_bytes) : order->bytes;
+    uint64_t most_bytes = order->bytes - (raise != NULL ? raise->from_bytes : 0), before, after;
     /* Managed memory is bounded by the machine and by the cgroups, and CUDA cannot use free CMA pages. */
-    const struct sg_request request = {.domain = SG_DOMAIN_MANAGED, .size_bytes = more_bytes};
+    struct sg_request request = {.domain = SG_DOMAIN_MANAGED, .size_bytes = most_bytes};
     struct sg_answer answer = {0};
     sg_claims_count_own(true); /* the job may have another claim */
-    sg_registry_announce(SG_SOURCE_BOUNDED, more_bytes);
+    sg_registry_announce(SG_SOURCE_BOUNDED, most_bytes);
     sg_headroom_scan();
+    before = raise != NULL ? sg_claims_more(most_bytes) : most_bytes;
     sg_headroom_refresh(0, true);
+    after = raise != NULL ? sg_claims_more(most_bytes) : most_bytes;
+    request.size_bytes = before > after ? before : after; /* the job may free memory meanwhile */
     bool is_known = sg_headroom_last.snapshot.is_valid;
     order->most_bytes = is_known ? largest_claim() : 0;
     bool fits =

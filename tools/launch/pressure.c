@@ -77,10 +77,10 @@ void launch_pressure_end(struct launch *launch)
 {
     struct launch_pressure *pressure = &launch->pressure;
     if (pressure->helper != 0) {
-        close(pressure->to_helper);
         kill(-pressure->helper, SIGKILL); /* a command that hangs must not hold the launcher up */
         while (waitpid(pressure->helper, NULL, 0) < 0 && errno == EINTR)
             continue;
+        close(pressure->to_helper); /* now: the helper removes the socket, too, when this end is closed */
         pressure->helper = 0;
     }
     if (pressure->socket_path != NULL) {

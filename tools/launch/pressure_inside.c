@@ -6,6 +6,7 @@
 #include "launch/pressure_inside.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -83,15 +84,17 @@ static void answer(uint64_t wanted_bytes, void *data)
 /* Serves the socket until the launcher has ended; then the socket is removed, which a killed launcher has not done. */
 static void serve(struct helper *helper, int pipe_end, int listener, const char *path)
 {
-    enum { PIPE, ASKED, LISTENER, OWN };
+    enum { PIPE, ASKED, LISTENER, OWN, PAUSE_US = 100000 };
     struct pressure_listeners listeners = {tool_allocate(OWN, sizeof(struct pollfd)), OWN, OWN};
     listeners.of[PIPE] = (struct pollfd){pipe_end, POLLIN, 0};
     listeners.of[ASKED] = (struct pollfd){helper->asked, POLLIN, 0};
     listeners.of[LISTENER] = (struct pollfd){listener, POLLIN, 0};
     while (listeners.of[PIPE].revents == 0) {
         eventfd_t count;
-        if (poll(listeners.of, listeners.count, -1) < 0)
+        if (poll(listeners.of, listeners.count, -1) < 0) {
+            (void)usleep(errno == EINTR ? 0 : PAUSE_US); /* more connections than RLIMIT_NOFILE allows */
             continue;
+        }
         bool is_asked = listeners.of[ASKED].revents != 0;
         pressure_socket_serve(&listeners);
         atomic_store(&helper->program_count, listeners.count - OWN);
@@ -109,6 +112,9 @@ void launch_pressure_inside(char **argv)
     if (argv[1] == NULL || sscanf(argv[1], LAUNCH_PRESSURE_INSIDE "%d,%d", &pipe_end, &listener) != 2 ||
         argv[2] == NULL)
         return;
+    fcntl(pipe_end, F_SETFD, FD_CLOEXEC); /* a command may outlive this process */
+    if (listener >= 0)
+        fcntl(listener, F_SETFD, FD_CLOEXEC);
     static struct helper helper; /* the library's thread reads it */
     helper.command = argv[3];
     helper.asked = listener >= 0 ? eventfd(0, EFD_CLOEXEC) : -1;

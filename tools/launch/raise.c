@@ -5,10 +5,8 @@
 #include "launch/raise.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <inttypes.h>
-#include <pwd.h>
-#include <stdbool.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,19 +24,8 @@
 /* The first argument of the process that raises the claim, with the claim's new size. */
 #define RAISE_INSIDE "--in-raise="
 
-/* Root becomes the job's user: the library trusts no directory of another user, and writes there. */
-static bool become_user(uid_t user)
-{
-    if (geteuid() == user)
-        return true;
-    const struct passwd *entry = getpwuid(user);
-    const gid_t group = entry != NULL ? entry->pw_gid : (gid_t)user;
-    return (entry != NULL ? initgroups(entry->pw_name, group) : setgroups(0, NULL)) == 0 &&
-           setresgid(group, group, group) == 0 && setresuid(user, user, user) == 0;
-}
-
 /* Runs in the child. */
-static void become_raiser(const struct launch *launch, uid_t owner, uint64_t bytes)
+static void become_raiser(const struct launch *launch, uint64_t bytes)
 {
     char *why, *library = launch_find_library(launch, &why);
     if (library == NULL) {
@@ -46,10 +33,8 @@ static void become_raiser(const struct launch *launch, uid_t owner, uint64_t byt
         _exit(SET_NOT_ALLOWED);
     }
     char *arguments[] = {launch_own_path(), text_format(RAISE_INSIDE "%" PRIu64, bytes), NULL};
-    if (!become_user(owner)) {
-        fprintf(stderr, "sparkguard: --set: cannot become the job's user: %s\n", strerror(errno));
-        _exit(SET_NOT_ALLOWED);
-    }
+    unsetenv(sg_option_table[SG_OPTION_LIMIT].variable); /* this process's, not the job's */
+    unsetenv(sg_option_table[SG_OPTION_MODE].variable);
     setenv(sg_option_table[SG_OPTION_JOB].variable, launch->set_job, 1);
     setenv(sg_option_table[SG_OPTION_DIR].variable, launch->directory, 1);
     launch_preload(library);
@@ -58,21 +43,22 @@ static void become_raiser(const struct launch *launch, uid_t owner, uint64_t byt
     _exit(SET_NOT_ALLOWED);
 }
 
-int launch_raise(const struct launch *launch, uid_t owner, uint64_t bytes)
+int launch_raise(const struct launch *launch, uint64_t bytes)
 {
     int status;
     fflush(NULL);
+    signal(SIGCHLD, SIG_DFL); /* it may be inherited as ignored: then no status would come */
     pid_t child = fork();
     if (child == 0)
-        become_raiser(launch, owner, bytes);
-    if (child < 0) {
-        fprintf(stderr, "sparkguard: --set: cannot start a process: %s\n", strerror(errno));
-        return SET_NOT_ALLOWED;
-    }
-    while (waitpid(child, &status, 0) < 0)
+        become_raiser(launch, bytes);
+    while (child > 0 && waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
-            return SET_NOT_ALLOWED;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : SET_NOT_ALLOWED;
+            child = -1;
+    if (child < 0)
+        fprintf(stderr, "sparkguard: --set: cannot start a process: %s\n", strerror(errno));
+    else if (!WIFEXITED(status))
+        fputs("sparkguard: --set: the process that raises the claim was killed\n", stderr);
+    return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : SET_NOT_ALLOWED;
 }
 
 static int raise_claim(uint64_t bytes)

@@ -6,13 +6,11 @@
 #define SG_TOOLS_LAUNCH_RAISE_H
 
 #include <stdint.h>
-#include <sys/types.h>
 
 struct launch;
 
-/* Raises the claim of a job whose processes are `owner`'s, as a process of that user. Returns 0, or another exit code
- * of --set after a message on stderr. */
-int launch_raise(const struct launch *launch, uid_t owner, uint64_t bytes);
+/* Raises the claim of a job of this user. Returns 0, or another exit code of --set after a message on stderr. */
+int launch_raise(const struct launch *launch, uint64_t bytes);
 
 /* Raises the claim and ends, if the first argument says so; else returns at once. */
 void launch_raise_inside(char **argv);

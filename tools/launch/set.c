@@ -185,22 +185,33 @@ static int complain(int code, const char *job)
     return code;
 }
 
-/* Changes the claim. Lower it may be at any time; the library decides on a larger one. */
-static int set_claim(const struct ledger *ledger, uint64_t job, const struct launch *launch, uid_t owner,
-                     uint64_t bytes)
+/* Root would run a process with the library in the user's directory, so only the user itself can raise a claim. */
+static int raise_claim(const struct launch *launch, uid_t owner, uint64_t bytes, uint64_t machine_bytes)
 {
-    struct sg_registry_entry *entry = claim_of(ledger, job);
+    if (owner != geteuid()) {
+        fputs("sparkguard: --set: only the job's user can raise its claim; nothing is changed\n", stderr);
+        return SET_NOT_ALLOWED;
+    }
+    return launch_bounds_allow(owner, bytes, 0, machine_bytes) ? launch_raise(launch, bytes) : SET_NOT_ALLOWED;
+}
+
+/* Changes the claim. Lower it may be at any time; the library decides on a larger one. */
+static int set_claim(const struct ledger *ledger, const struct launch *launch, uid_t owner, uint64_t bytes,
+                     uint64_t machine_bytes)
+{
+    struct sg_registry_entry *entry = claim_of(ledger, sg_hash_text(launch->set_job));
     uint64_t now = entry != NULL ? __atomic_load_n(&entry->claimed_bytes, __ATOMIC_RELAXED) : 0;
     while (entry != NULL && now != 0 && bytes <= now)
         if (__atomic_compare_exchange_n(&entry->claimed_bytes, &now, bytes, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
             return 0;
     if (entry != NULL && now != 0)
-        return launch_raise(launch, owner, bytes);
+        return raise_claim(launch, owner, bytes, machine_bytes);
     fputs("sparkguard: --set: the job has no claim; nothing is changed\n", stderr);
     return SET_NOT_ALLOWED;
 }
 
-static int apply(const struct ledger *ledger, const struct launch *launch, uid_t owner, const struct order *order)
+static int apply(const struct ledger *ledger, const struct launch *launch, uid_t owner, const struct order *order,
+                 uint64_t machine_bytes)
 {
     const char *name = launch->set_job;
     uint64_t job = sg_hash_text(name);
@@ -208,7 +219,7 @@ static int apply(const struct ledger *ledger, const struct launch *launch, uid_t
     const struct order nothing = {0};
     if (!write_once(ledger, job, &nothing, &processes) && processes == 0)
         return complain(SET_NO_JOB, name);
-    int code = order->claim_bytes != 0 ? set_claim(ledger, job, launch, owner, order->claim_bytes) : 0;
+    int code = order->claim_bytes != 0 ? set_claim(ledger, launch, owner, order->claim_bytes, machine_bytes) : 0;
     for (int pass = 0; code == 0 && pass < PASSES_MAX && write_once(ledger, job, order, &processes); pass++)
         continue;
     wake(&ledger->registry->epoch); /* requests that wait are judged again */
@@ -229,10 +240,10 @@ static int set(const struct launch *launch, const struct model *model)
         code = SET_NOT_ALLOWED;
     if (code != 0)
         return complain(code, launch->set_job);
-    uint64_t most = bytes_max(order.limit_bytes, order.claim_bytes);
-    if (!launch_bounds_allow(owner, most, order.reserve_bytes, base_of(model, false)))
+    const uint64_t machine_bytes = base_of(model, false);
+    if (!launch_bounds_allow(owner, order.limit_bytes, order.reserve_bytes, machine_bytes))
         return SET_NOT_ALLOWED;
-    return apply(&ledger, launch, owner, &order);
+    return apply(&ledger, launch, owner, &order, machine_bytes);
 }
 
 int launch_set(const struct launch *launch)

@@ -219,18 +219,19 @@ def test_claim_above_the_bound_can_never_be_granted(place, of_user):
 
 
 @needs_root
-def test_root_raises_a_claim_within_the_owners_bounds(place, of_user):
-    """By a process of that user: nothing in its directory belongs to root afterwards."""
+def test_only_the_user_raises_its_claim_and_within_the_bounds(place, of_user):
     user = of_user("limit=5G")
     launcher = [place.guard.build / "sparkguard", "--job=job", "--claim=2G"]
     place.holder("malloc 1G", prefix=launcher, preload=(), **user)
     done = change(place, "claim=4G")
+    assert (done.returncode, "only the job's user can raise its claim" in done.stderr) == (NOT_ALLOWED, True), done.stderr
+    done = change(place, "claim=4G", **user)
     assert done.returncode == 0, done.stderr
     (job,) = place.guard.report("--all")["jobs"]
     assert job["claimed_bytes"] == 4 * GIB
     assert {path.stat().st_uid for path in place.guard.directory.iterdir()} == {USER}
-    done = change(place, "claim=6G")
-    assert (done.returncode, f"allows {USER} a limit of at most 5.0 GiB" in done.stderr) == (NOT_ALLOWED, True), done.stderr
+    done = change(place, "claim=6G", **user)
+    assert (done.returncode, "allows you a limit of at most 5.0 GiB" in done.stderr) == (NOT_ALLOWED, True), done.stderr
 
 
 # ---- the real file, and the report ----
