@@ -237,7 +237,8 @@ static struct settings find_settings(const struct sg_registry_entry *entry, int 
         if (other == entry || other->slot.job_hash != entry->slot.job_hash ||
             (here.limit_bytes == 0 && here.reserve_bytes == 0))
             continue;
-        if (!is_same && (!sg_entry_is_live(other) || !sg_registry_file_has_owner(fd, i)))
+        bool is_settled = (sg_load(&other->slot.flags) & SG_SLOT_SETTLED) != 0; /* else its words may be older ones */
+        if (!is_same && (!is_settled || !sg_entry_is_live(other) || !sg_registry_file_has_owner(fd, i)))
             continue;
         found = here;
         if (!is_same)
@@ -281,6 +282,7 @@ static long take_entry(void)
         copy_settings(entry, (int)fd);
         publish_claim(entry, (sg_load(&entry->claim) >> 2) + 1);
         copy_settings(entry, (int)fd); /* sparkguard --set passes over an entry that is not published yet */
+        sg_fetch_or(&entry->slot.flags, (uint32_t)SG_SLOT_SETTLED);
     }
     (void)sg_sys_close((int)fd);
     return result;

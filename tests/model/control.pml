@@ -9,8 +9,10 @@
  *                       Setter 1 writes 1 into both, setter 2 writes 2. OLD is what was set before
  *     is_live           the registry entry is published
  *
- * One entry is of a process that runs all the time, the other one of a process that begins. A setter goes through them
- * in their order.
+ *     is_settled        the registry entry has taken over what was set before: others copy from it
+ *
+ * One entry is of a process that runs all the time, the others of processes that begin. All go through the entries in
+ * their order.
  *
  * Properties
  *     agree             when all have ended, the entries of the job have the same words, and those are of one setter
@@ -18,7 +20,8 @@
  * Parameters (-D)
  *     SETTERS           how many (1)
  *     OLD               what the running process's entry has at first (3); 0: nothing
- *     JOINS             the entry of the process that begins (1)
+ *     RUNS              the entry of the running process (0)
+ *     ENTRIES           how many entries there are (2)
  *     BREAK_...         leaves out one thing; tests/model/run expects a violation from each
  */
 
@@ -30,21 +33,22 @@
 #define OLD 3
 #endif
 
-#ifndef JOINS
-#define JOINS 1
+#ifndef RUNS
+#define RUNS 0
 #endif
-#define RUNS (1 - JOINS)
 
-byte user[2], limit[2], ended;
-bool is_live[2];
+#ifndef ENTRIES
+#define ENTRIES 2
+#endif
+
+byte user[ENTRIES], limit[ENTRIES], ended;
+bool is_live[ENTRIES], is_settled[ENTRIES];
 
 /* store(): a word that has the value already is not written. */
 inline store(word, value)
 {
     if
-    :: word != value ->
-        word = value;
-        has_changed = true
+    :: word != value -> atomic { word = value; has_changed = true }
     :: else -> skip
     fi
 }
@@ -54,10 +58,9 @@ proctype Setter(byte me)
     bool has_changed;
     byte i;
     do
-    :: has_changed = false;
-        i = 0;
+    :: atomic { has_changed = false; i = 0 };
         do
-        :: i == 2 -> break
+        :: i == ENTRIES -> i = 0; break
         :: else ->
             if
             :: is_live[i] ->
@@ -83,20 +86,31 @@ proctype Setter(byte me)
     ended++
 }
 
+/* find_settings(): of the first settled entry. Nothing is read as 0. */
 inline read_settings()
 {
-    limit_now = limit[RUNS];
-    user_now = user[RUNS]
+    atomic { limit_now = 0; user_now = 0; i = 0 };
+    do
+    :: i == ENTRIES -> break
+#ifdef BREAK_COPY_FROM_ANY
+    :: i < ENTRIES && i != me && is_live[i] && limit[i] != 0 ->
+#else
+    :: i < ENTRIES && i != me && is_settled[i] ->
+#endif
+        limit_now = limit[i];
+        user_now = user[i];
+        break
+    :: else -> i++
+    od
 }
 
 inline write_settings()
 {
-    limit_before = limit_now;
-    user_before = user_now;
+    atomic { limit_before = limit_now; user_before = user_now };
     if
     :: limit_now != 0 ->
-        user[JOINS] = user_now;
-        limit[JOINS] = limit_now
+        user[me] = user_now;
+        limit[me] = limit_now
     :: else -> skip
     fi
 }
@@ -119,24 +133,37 @@ inline copy_settings()
 #endif
 }
 
-proctype Joiner()
+proctype Joiner(byte me)
 {
-    byte limit_now, user_now, limit_before, user_before;
+    byte i, limit_now, user_now, limit_before, user_before;
 #ifdef BREAK_COPY_BEFORE_ONLY
     copy_settings();
-    is_live[JOINS] = true;
+    is_live[me] = true;
 #else
-    is_live[JOINS] = true;
+    is_live[me] = true;
     copy_settings();
 #endif
-    ended++
+    atomic {
+        limit_now = 0;
+        user_now = 0;
+        limit_before = 0;
+        user_before = 0;
+        is_settled[me] = true;
+        ended++
+    }
 }
 
 proctype Monitor()
 {
-    ended == SETTERS + 1 ->
+    byte i;
+    ended == SETTERS + ENTRIES - 1 ->
     atomic {
-        assert(limit[0] == limit[1] && user[0] == user[1] && user[0] == limit[0] && limit[0] != OLD) /* agree */
+        do
+        :: i < ENTRIES ->
+            assert(limit[i] == limit[0] && user[i] == limit[0] && limit[0] != OLD); /* agree */
+            i++
+        :: else -> break
+        od
     }
 }
 
@@ -144,13 +171,17 @@ init
 {
     atomic {
         is_live[RUNS] = true;
+        is_settled[RUNS] = true;
         user[RUNS] = OLD;
         limit[RUNS] = OLD;
         run Setter(1);
 #if SETTERS == 2
         run Setter(2);
 #endif
-        run Joiner();
+        run Joiner((RUNS + 1) % ENTRIES);
+#if ENTRIES == 3
+        run Joiner((RUNS + 2) % ENTRIES);
+#endif
         run Monitor()
     }
 }
