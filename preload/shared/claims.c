@@ -119,13 +119,18 @@ static uint64_t less_earlier(struct sg_registry *registry, uint32_t number, uint
     return held;
 }
 
+static bool is_own_claim(const struct sg_registry_entry *entry)
+{
+    return entry->slot.job_hash == sg_own->slot.job_hash && sg_entry_is_claim(entry) && sg_entry_is_live(entry);
+}
+
 /* Returns the size of all claims of this process's job. */
 static uint64_t own_claims(struct sg_registry *registry, uint32_t used)
 {
-    uint64_t job = sg_own->slot.job_hash, sum = 0;
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry->slot.job_hash == job && sg_entry_is_claim(entry) && sg_entry_is_live(entry))
+        if (is_own_claim(entry))
             sum += sg_entry_cut(sg_load(&entry->claimed_bytes));
     }
     return sum;
@@ -229,12 +234,9 @@ void sg_claims_give_up(void)
 struct sg_registry_entry *sg_claims_find(uint64_t *bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t job = sg_own->slot.job_hash;
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry->slot.job_hash != job || !sg_entry_is_claim(entry) || !sg_entry_is_live(entry))
-            continue;
-        *bytes = sg_load(&entry->claimed_bytes);
+        *bytes = is_own_claim(entry) ? sg_load(&entry->claimed_bytes) : 0;
         if (*bytes != 0)
             return entry;
     }

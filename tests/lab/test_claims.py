@@ -61,7 +61,7 @@ def test_with_claims_none_is_refused_and_the_order_is_kept(guard, build, make_ja
     while any(job.poll() is None for job in jobs):
         now, most_used = queue(guard, build), max(most_used, jail.used_bytes())
         stayed = [name for name in before if name in now]
-        # Who left the queue was at its head, and nobody who came later is before those who stayed.
+        # Only jobs at the head of the queue leave it, and no later job comes before the others.
         assert before[len(before) - len(stayed) :] == stayed == now[: len(stayed)], (before, now)
         seen += len(now) > 1
         before = now

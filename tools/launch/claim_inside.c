@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/bytes.h"
@@ -48,13 +47,6 @@ static void send_to_launcher(int socket, enum launch_claim_what what, int failur
     }
     while (sendmsg(socket, &packet, MSG_NOSIGNAL) < 0 && errno == EINTR)
         continue;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* Returns what a claim could get now; the tightest constraint's. */
@@ -117,15 +109,15 @@ static int claim(struct inside *inside)
     int (*attempt)(struct sg_claim_order *) = NULL;
     launch_find_export("sparkguard_claim", &attempt, sizeof attempt);
     char text[TEXT_SIZE_CAPACITY], duration[TEXT_TIME_CAPACITY];
-    uint64_t begin_ns = now_ns(), deadline_ns = begin_ns + inside->wait_ns;
+    uint64_t begin_ns = launch_now_ns(), deadline_ns = begin_ns + inside->wait_ns;
     for (bool has_said = inside->is_quiet;;) {
-        uint64_t ns = now_ns(), left_ns = deadline_ns > ns ? deadline_ns - ns : 0;
+        uint64_t ns = launch_now_ns(), left_ns = deadline_ns > ns ? deadline_ns - ns : 0;
         inside->order.wait_ns = bytes_min(left_ns, STEP_NS);
         int result = attempt != NULL ? attempt(&inside->order) : -ENOLCK;
         if (result >= 0) {
             if (has_said && !inside->is_quiet)
                 fprintf(stderr, "sparkguard: claim of %s granted after %s\n", text_size(text, inside->order.bytes),
-                        text_duration(duration, (int64_t)(now_ns() - begin_ns)));
+                        text_duration(duration, (int64_t)(launch_now_ns() - begin_ns)));
             return result;
         }
         if (is_launcher_gone(inside->socket)) /* nobody would keep the claim */

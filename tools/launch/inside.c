@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/text.h"
@@ -22,4 +23,11 @@ void launch_find_export(const char *name, void *function, size_t size)
 {
     const void *symbol = dlsym(RTLD_DEFAULT, name);
     memcpy(function, &symbol, size);
+}
+
+uint64_t launch_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }

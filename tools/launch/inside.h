@@ -6,6 +6,7 @@
 #define SG_TOOLS_LAUNCH_INSIDE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Returns the path of this program, or its name where the path is unknown. The caller frees. */
 char *launch_own_path(void);
@@ -13,5 +14,8 @@ char *launch_own_path(void);
 /* Finds a function that the library exports. *function, a pointer to a function of `size` bytes, becomes NULL in a
  * process without the library: the launcher does not link it. */
 void launch_find_export(const char *name, void *function, size_t size);
+
+/* Returns the time of CLOCK_MONOTONIC. */
+uint64_t launch_now_ns(void);
 
 #endif

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "launch/inside.h"
@@ -52,19 +51,12 @@ static void run_command(uint64_t wanted_bytes, const char *command)
         continue;
 }
 
-/* What the helper was started for. */
+/* The tasks of the helper. */
 struct helper {
     const char *command;         /* NULL: none */
     int asked;                   /* an eventfd, raised when the library has asked; -1: there is no socket */
     atomic_size_t program_count; /* connections at the socket */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 /* Called on the library's thread, which may be held up. Programs at the socket do not say when they are done, and the
  * request that waits is refused when this function has returned and it still does not fit. */
@@ -72,12 +64,12 @@ static void answer(uint64_t wanted_bytes, void *data)
 {
     struct helper *helper = data;
     const bool is_told = helper->asked >= 0 && atomic_load(&helper->program_count) != 0;
-    const uint64_t end_ns = now_ns() + ANSWER_NS;
+    const uint64_t end_ns = launch_now_ns() + ANSWER_NS;
     if (is_told)
         (void)eventfd_write(helper->asked, 1);
     if (helper->command != NULL)
         run_command(wanted_bytes, helper->command);
-    for (uint64_t ns; is_told && (ns = now_ns()) < end_ns;)
+    for (uint64_t ns; is_told && (ns = launch_now_ns()) < end_ns;)
         (void)usleep((useconds_t)((end_ns - ns) / 1000 + 1));
 }
 
