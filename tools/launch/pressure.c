@@ -53,6 +53,13 @@ void launch_pressure_prepare(struct launch *launch)
     unsetenv("MEMORY_PRESSURE_WRITE"); /* what a service manager wants written to its own file */
 }
 
+static void close_listener(struct launch_pressure *pressure)
+{
+    if (pressure->socket_path != NULL && pressure->listener >= 0)
+        close(pressure->listener);
+    pressure->listener = -1;
+}
+
 void launch_pressure_begin(struct launch *launch)
 {
     int ends[2];
@@ -66,6 +73,7 @@ void launch_pressure_begin(struct launch *launch)
         close(ends[0]);
         pressure->to_helper = ends[1];
     }
+    close_listener(pressure); /* without the helper's end, connections are refused instead of never answered */
     if (pressure->helper <= 0) {
         fprintf(stderr, "sparkguard: nobody can ask this job for memory: cannot start a process: %s\n",
                 strerror(errno));
@@ -83,10 +91,10 @@ void launch_pressure_end(struct launch *launch)
         close(pressure->to_helper); /* now: the helper removes the socket, too, when this end is closed */
         pressure->helper = 0;
     }
+    close_listener(pressure);
     if (pressure->socket_path != NULL) {
         pressure_socket_remove(pressure->socket_path);
         free(pressure->socket_path);
-        close(pressure->listener);
         pressure->socket_path = NULL;
     }
 }

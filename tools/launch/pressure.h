@@ -17,7 +17,7 @@ struct launch_pressure {
     const char *command;   /* --on-pressure; NULL: none */
     bool is_socket_wanted; /* --pressure-socket */
     char *socket_path;     /* NULL: none */
-    int listener;          /* the socket; valid if there is a path */
+    int listener;          /* the socket; -1 once the helper has it; valid if there is a path */
     pid_t helper;          /* 0: none */
     int to_helper;         /* a pipe; the helper ends when this end is closed */
 };

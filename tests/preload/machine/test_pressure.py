@@ -1,8 +1,11 @@
 """sparkguard_on_pressure: programs that give memory back before the request of another one is refused."""
 
+import errno
 import glob
 import os
 import signal
+import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -401,3 +404,14 @@ def test_program_that_does_not_start_leaves_no_socket(place):
     before = sockets()
     done = place.guard.run([place.guard.build / "sparkguard", "--pressure-socket", "no-such-program"], env=place.env, preload=())
     assert done.returncode == 127 and sockets() == before
+
+
+def test_without_its_helper_a_program_does_not_wait_at_the_socket(place):
+    """A connection is refused, not left in a queue that nobody serves."""
+    before = sockets()
+    tenant = speaker(place, NOBODY)
+    (path,) = sockets() - before
+    helpers = subprocess.run(["pgrep", "-f", "-P", str(tenant.pid), "--", "--in-pressure"], capture_output=True, text=True).stdout
+    os.kill(int(helpers), signal.SIGKILL)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        wait_until(lambda: connection.connect_ex(path) == errno.ECONNREFUSED)
