@@ -21,6 +21,9 @@
 #include "shared/segment.h"
 #include "base/syscall.h"
 
+/* Requests under way are waited for in such steps; each takes some milliseconds. */
+#define UNDER_WAY_NS UINT64_C(10000000)
+
 static long claim_fd = -1;                  /* keeps the lock of the claim's entry; -1: no claim is queued */
 static const struct sg_registry *queued_in; /* the registry of that entry */
 
@@ -57,40 +60,48 @@ static uint64_t largest_claim(void)
     return limit != 0 && limit < most ? limit : most;
 }
 
-/* A granted claim that is to be raised. */
-struct raise {
-    struct sg_registry_entry *claim;
-    uint64_t from_bytes;
-};
-
-/* Decides on the first claim of the queue, or on what a claim is raised by. */
-static bool decide(struct sg_claim_order *order, const struct raise *raise)
+/* Judges `more_bytes` that the job's claims are to grow by, and sets the words of the order that say what can be had. 0:
+ * they fit. -E2BIG: they never will. -EINPROGRESS: not now, but without the requests that are under way. -EAGAIN: not
+ * now. */
+static long judge(struct sg_claim_order *order, uint64_t more_bytes)
 {
-    uint64_t most_bytes = order->bytes - (raise != NULL ? raise->from_bytes : 0), before, after;
     /* Managed memory is bounded by the machine and by the cgroups, and CUDA cannot use free CMA pages. */
-    struct sg_request request = {.domain = SG_DOMAIN_MANAGED, .size_bytes = most_bytes};
+    struct sg_request request = {.domain = SG_DOMAIN_MANAGED};
     struct sg_answer answer = {0};
-    sg_claims_count_own(true); /* the job may have another claim */
-    sg_registry_announce(SG_SOURCE_BOUNDED, most_bytes);
     sg_headroom_scan();
-    before = raise != NULL ? sg_claims_more(most_bytes) : most_bytes;
+    uint64_t before = sg_claims_more(more_bytes);
     sg_headroom_refresh(0, true);
-    after = raise != NULL ? sg_claims_more(most_bytes) : most_bytes;
+    uint64_t after = sg_claims_more(more_bytes);
     request.size_bytes = before > after ? before : after; /* the job may free memory meanwhile */
     bool is_known = sg_headroom_last.snapshot.is_valid;
     order->most_bytes = is_known ? largest_claim() : 0;
-    bool fits =
-        !is_known || (sg_check_constraints(&request, SG_HEADROOM_ALL, 0, &answer) && order->bytes <= order->most_bytes);
-    if (fits && raise != NULL)
-        fits = sg_claims_raise(raise->claim, raise->from_bytes, order->bytes);
-    else if (fits)
+    bool fits = !is_known || sg_check_constraints(&request, SG_HEADROOM_ALL, 0, &answer);
+    order->usable_bytes = is_known ? answer.usable_bytes : SG_UNKNOWN;
+    order->reserve_bytes = answer.kept_bytes;
+    if (is_known && order->most_bytes != 0 && order->bytes > order->most_bytes)
+        return -E2BIG;
+    if (fits)
+        return 0;
+    return sg_check_constraints(&request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0, &answer) ? -EINPROGRESS
+                                                                                                  : -EAGAIN;
+}
+
+/* Decides on the first claim of the queue, or on a granted one that is to be larger. 0 or as judge(). -ESTALE: the
+ * granted one has changed meanwhile. */
+static long decide(struct sg_claim_order *order, const struct sg_granted_claim *granted)
+{
+    uint64_t more_bytes = order->bytes - (granted != NULL ? granted->bytes : 0);
+    sg_claims_count_own(true); /* the job may have another claim */
+    sg_registry_announce(SG_SOURCE_BOUNDED, more_bytes);
+    long result = judge(order, more_bytes);
+    if (result == 0 && granted == NULL)
         sg_claims_grant();
+    else if (result == 0 && !sg_claims_change(granted, order->bytes))
+        result = -ESTALE;
     sg_registry_withdraw();
     sg_claims_count_own(false);
     sg_headroom_forget();
-    order->usable_bytes = is_known ? answer.usable_bytes : SG_UNKNOWN;
-    order->reserve_bytes = answer.kept_bytes;
-    return fits;
+    return result;
 }
 
 static long try_once(struct sg_claim_order *order)
@@ -103,24 +114,36 @@ static long try_once(struct sg_claim_order *order)
     order->queue_position = sg_claims_count_before() + 1;
     if (order->queue_position != 1)
         return -EAGAIN;
-    if (decide(order, NULL))
-        return claim_fd;
-    if (order->most_bytes == 0 || order->bytes <= order->most_bytes)
-        return -EAGAIN;
-    leave_queue();
-    return -E2BIG;
+    result = decide(order, NULL);
+    if (result == -E2BIG)
+        leave_queue();
+    return result == 0 ? claim_fd : result;
+}
+
+/* Tries until the result does not depend on requests that are under way. *seen: the epoch before the last try. */
+static long attempt(struct sg_claim_order *order, long (*once)(struct sg_claim_order *), uint32_t *seen)
+{
+    enum { TRIES = 100 };
+    struct sg_lock_state lock;
+    long result = -ESTALE;
+    order->queue_position = order->reserve_bytes = order->most_bytes = 0;
+    order->usable_bytes = SG_UNKNOWN;
+    for (int i = 0; i < TRIES && (result == -ESTALE || result == -EINPROGRESS); i++) {
+        if (result == -EINPROGRESS)
+            sg_peers_wait(*seen, UNDER_WAY_NS);
+        sg_lock_acquire(&sg_decision_lock, &lock);
+        *seen = sg_peers_epoch();
+        result = once(order);
+        sg_lock_release(&sg_decision_lock, &lock);
+    }
+    return result == -EINPROGRESS ? -EAGAIN : result;
 }
 
 int sg_claim_try(struct sg_claim_order *order)
 {
-    struct sg_lock_state lock;
-    uint32_t seen = sg_peers_epoch();
-    order->queue_position = order->reserve_bytes = order->most_bytes = 0;
-    order->usable_bytes = SG_UNKNOWN;
+    uint32_t seen;
     sg_segment_attach();
-    sg_lock_acquire(&sg_decision_lock, &lock);
-    long result = try_once(order);
-    sg_lock_release(&sg_decision_lock, &lock);
+    long result = attempt(order, try_once, &seen);
     if (result == -EAGAIN) {
         sg_peers_wait(seen, order->wait_ns);
         return -EAGAIN;
@@ -133,31 +156,25 @@ int sg_claim_try(struct sg_claim_order *order)
 
 static long raise_once(struct sg_claim_order *order)
 {
-    struct raise raise;
+    struct sg_granted_claim granted;
     sg_check_join();
     sg_check_take_out_the_dead(NULL);
     if (sg_entry_shared_registry() == NULL)
         return -ENOLCK;
-    raise.claim = sg_claims_find(&raise.from_bytes);
-    if (raise.claim == NULL || raise.from_bytes > order->bytes)
+    if (!sg_claims_find(&granted))
         return -ENOENT;
+    if (granted.bytes >= order->bytes)
+        return sg_claims_change(&granted, order->bytes) ? 0 : -ESTALE;
     sg_headroom_refresh(0, false); /* finds the cgroups of this process */
-    if (!sg_claims_are_judged_here(raise.claim))
-        return -EXDEV;
-    if (raise.from_bytes == order->bytes || decide(order, &raise))
-        return 0;
-    return order->most_bytes == 0 || order->bytes <= order->most_bytes ? -EAGAIN : -E2BIG;
+    return sg_claims_are_judged_here(granted.entry) ? decide(order, &granted) : -EXDEV;
 }
 
 int sg_claim_raise(struct sg_claim_order *order)
 {
-    struct sg_lock_state lock;
-    order->queue_position = order->reserve_bytes = order->most_bytes = 0;
-    order->usable_bytes = SG_UNKNOWN;
+    uint32_t seen;
     sg_segment_attach();
-    sg_lock_acquire(&sg_decision_lock, &lock);
-    long result = raise_once(order);
-    sg_lock_release(&sg_decision_lock, &lock);
+    sg_entry_become_helper();
+    long result = attempt(order, raise_once, &seen);
     sg_segment_remove();
     return (int)result;
 }

@@ -79,8 +79,7 @@ SG_EXPORT int(sparkguard_on_pressure)(void (*callback)(uint64_t wanted_bytes, vo
 SG_EXPORT int(sparkguard_help)(void (*callback)(uint64_t wanted_bytes, void *data), void *data)
 {
     int result = (sparkguard_on_pressure)(callback, data);
-    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_HELPER);
-    sg_fetch_or(&sg_entry_own()->slot.flags, (uint32_t)SG_SLOT_HELPER);
+    sg_entry_become_helper();
     if (result == 0)
         sg_segment_remove();
     return result;

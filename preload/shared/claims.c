@@ -66,7 +66,7 @@ static struct held held_by(uint64_t job, bool is_examined)
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t named;
-        if (entry->slot.job_hash != job || !sg_entry_is_live(entry) || sg_entry_is_claim(entry) ||
+        if (entry->slot.job_hash != job || !sg_entry_is_live(entry) || !sg_entry_is_process(entry) ||
             sg_load(&entry->slot.state) == SG_STATE_REPLACED)
             continue;
         struct held held = held_by_process(entry, &named);
@@ -231,16 +231,19 @@ void sg_claims_give_up(void)
 
 /* ---- a granted claim of this process's job ----------------------------------------------------------------------- */
 
-struct sg_registry_entry *sg_claims_find(uint64_t *bytes)
+bool sg_claims_find(struct sg_granted_claim *found)
 {
     struct sg_registry *registry = sg_entry_registry();
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        *bytes = is_own_claim(entry) ? sg_load(&entry->claimed_bytes) : 0;
-        if (*bytes != 0)
-            return entry;
+        *found = (struct sg_granted_claim){.entry = entry, .owner = sg_load(&entry->claim)};
+        if (!is_own_claim(entry))
+            continue;
+        found->bytes = sg_load(&entry->claimed_bytes);
+        if (found->bytes != 0 && sg_load(&entry->claim) == found->owner)
+            return true;
     }
-    return NULL;
+    return false;
 }
 
 uint64_t sg_claims_more(uint64_t bytes)
@@ -263,7 +266,14 @@ bool sg_claims_are_judged_here(const struct sg_registry_entry *claim)
     return true;
 }
 
-bool sg_claims_raise(struct sg_registry_entry *claim, uint64_t from, uint64_t to)
+bool sg_claims_change(const struct sg_granted_claim *found, uint64_t bytes)
 {
-    return sg_cas_u64(&claim->claimed_bytes, &from, to);
+    struct sg_registry_entry *entry = found->entry;
+    uint64_t from = found->bytes, to = bytes;
+    if (sg_load(&entry->claim) != found->owner || !sg_cas_u64(&entry->claimed_bytes, &from, bytes))
+        return false;
+    if (sg_load(&entry->claim) == found->owner)
+        return true;
+    (void)sg_cas_u64(&entry->claimed_bytes, &to, found->bytes); /* the claim of another job, of the same size */
+    return false;
 }

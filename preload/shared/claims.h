@@ -46,8 +46,14 @@ void sg_claims_give_up(void);
 
 /* ---- a granted claim of this process's job ---- */
 
-/* Finds the granted claim that is raised, and its size. Returns NULL if the job has none. */
-struct sg_registry_entry *sg_claims_find(uint64_t *bytes);
+struct sg_granted_claim {
+    struct sg_registry_entry *entry;
+    uint64_t owner; /* the entry's word `claim`, which names its owner */
+    uint64_t bytes;
+};
+
+/* Finds the granted claim that sparkguard --set changes: the one in the lowest entry. False: the job has none. */
+bool sg_claims_find(struct sg_granted_claim *found);
 
 /* The bytes that the job's claims keep from others besides what they keep now, if they grow by `bytes`. Less than
  * `bytes` if the job holds more than it has claimed. */
@@ -56,7 +62,7 @@ uint64_t sg_claims_more(uint64_t bytes);
 /* Whether the claim counts in no other cgroup than this process's. */
 bool sg_claims_are_judged_here(const struct sg_registry_entry *claim);
 
-/* Raises the claim. Returns false if its size is no longer `from`. Needs no lock. */
-bool sg_claims_raise(struct sg_registry_entry *claim, uint64_t from, uint64_t to);
+/* Changes the size of the claim. False: it has another size or another owner than it was found with. Needs no lock. */
+bool sg_claims_change(const struct sg_granted_claim *found, uint64_t bytes);
 
 #endif

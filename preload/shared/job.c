@@ -28,11 +28,11 @@ static uint64_t private_part(const struct sg_slot *slot, const struct sg_registr
 }
 
 /* Whether the entry is another live process of the job. A process that has called exec does not count, because the new
- * program has an entry of its own. */
+ * program has an entry of its own, and neither do claims and helpers of the launcher. */
 static bool is_another_of_the_job(const struct sg_registry_entry *entry)
 {
     return entry->slot.job_hash == sg_own->slot.job_hash && entry != sg_entry_own() && sg_entry_is_live(entry) &&
-           sg_load(&entry->slot.state) != SG_STATE_REPLACED;
+           sg_entry_is_process(entry) && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
 static uint64_t sum_of_others(bool *has_names)

@@ -295,6 +295,12 @@ void sg_entry_note_file_change(void)
     sg_fetch_add(&sg_entry_own_names()->file_changes, UINT64_C(1));
 }
 
+void sg_entry_become_helper(void)
+{
+    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_HELPER); /* first: an entry that is taken now copies it */
+    sg_fetch_or(&sg_entry_own()->slot.flags, (uint32_t)SG_SLOT_HELPER);
+}
+
 /* ---- requests in flight ------------------------------------------------------------------------------------------ */
 
 void sg_entry_flight_add(uint64_t source, int64_t bytes)

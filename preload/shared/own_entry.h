@@ -154,6 +154,9 @@ static inline bool sg_entry_is_process(const struct sg_registry_entry *entry)
     return (sg_load_relaxed(&entry->slot.flags) & (SG_SLOT_CLAIM | SG_SLOT_HELPER)) == 0;
 }
 
+/* From now on this process counts as a helper of the launcher and not as one of its job. Any thread. */
+void sg_entry_become_helper(void);
+
 /* Whether the entry's owner is inside the cgroup with identity `level`. */
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level);
 

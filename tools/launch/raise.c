@@ -83,7 +83,8 @@ static int raise_claim(uint64_t bytes)
               stderr);
     else
         fprintf(stderr, "sparkguard: --set: the claim cannot be raised: %s; ",
-                failure == ENOENT   ? "it has changed meanwhile"
+                failure == ENOENT   ? "the job has none any more"
+                : failure == ESTALE ? "others keep changing it"
                 : failure == ENOLCK ? "the processes here share no memory (see sparkguard-doctor)"
                 : failure == ENOSYS ? "the guard is disabled"
                                     : strerror(failure));

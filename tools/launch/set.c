@@ -107,12 +107,16 @@ static int map_ledger(struct ledger *ledger, const char *directory)
     return is_usable ? 0 : SET_NO_JOB;
 }
 
+static struct sg_registry_entry *entry_at(const struct ledger *ledger, uint32_t number)
+{
+    return (struct sg_registry_entry *)(void *)((char *)ledger->registry->entry + number * ledger->entry_bytes);
+}
+
 /* Returns a living entry of the job, or NULL if entry `number` is not one. */
 static struct sg_registry_entry *entry_of(const struct ledger *ledger, uint32_t number, uint64_t job)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = number, .l_len = 1};
-    struct sg_registry_entry *entry =
-        (struct sg_registry_entry *)(void *)((char *)ledger->registry->entry + number * ledger->entry_bytes);
+    struct sg_registry_entry *entry = entry_at(ledger, number);
     bool is_live = SG_CLAIM_STATE(__atomic_load_n(&entry->claim, __ATOMIC_ACQUIRE)) == SG_CLAIM_LIVE;
     if (!is_live || entry->slot.job_hash != job || fcntl(ledger->fd, F_OFD_GETLK, &lock) != 0)
         return NULL;
@@ -145,10 +149,11 @@ static bool write_once(const struct ledger *ledger, uint64_t job, const struct o
     return has_changed;
 }
 
-/* Returns the job's granted claim, or NULL if it has none. */
-static struct sg_registry_entry *claim_of(const struct ledger *ledger, uint64_t job)
+/* Returns the job's granted claim, or NULL if it has none. *owner names the owner of the entry. */
+static struct sg_registry_entry *claim_of(const struct ledger *ledger, uint64_t job, uint64_t *owner)
 {
     for (uint32_t i = 0; i < SG_ENTRY_CAPACITY; i++) {
+        *owner = __atomic_load_n(&entry_at(ledger, i)->claim, __ATOMIC_ACQUIRE);
         struct sg_registry_entry *entry = entry_of(ledger, i, job);
         if (entry != NULL && (entry->slot.flags & SG_SLOT_CLAIM) != 0 && entry->claimed_bytes != 0)
             return entry;
@@ -195,17 +200,29 @@ static int raise_claim(const struct launch *launch, uid_t owner, uint64_t bytes,
     return launch_bounds_allow(owner, bytes, 0, machine_bytes) ? launch_raise(launch, bytes) : SET_NOT_ALLOWED;
 }
 
+/* Lowers the claim to `bytes`. Returns false if it is smaller already, or if it has ended. */
+static bool lower(struct sg_registry_entry *entry, uint64_t owner, uint64_t bytes)
+{
+    uint64_t now = __atomic_load_n(&entry->claimed_bytes, __ATOMIC_ACQUIRE), lowered = bytes;
+    do
+        if (bytes > now || __atomic_load_n(&entry->claim, __ATOMIC_ACQUIRE) != owner)
+            return false;
+    while (!__atomic_compare_exchange_n(&entry->claimed_bytes, &now, bytes, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE));
+    if (__atomic_load_n(&entry->claim, __ATOMIC_ACQUIRE) == owner)
+        return true;
+    /* the claim of another job, which has taken the entry since */
+    __atomic_compare_exchange_n(&entry->claimed_bytes, &lowered, now, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    return false;
+}
+
 /* Changes the claim. Lower it may be at any time; the library decides on a larger one. */
 static int set_claim(const struct ledger *ledger, const struct launch *launch, uid_t owner, uint64_t bytes,
                      uint64_t machine_bytes)
 {
-    struct sg_registry_entry *entry = claim_of(ledger, sg_hash_text(launch->set_job));
-    uint64_t now = entry != NULL ? __atomic_load_n(&entry->claimed_bytes, __ATOMIC_RELAXED) : 0;
-    while (entry != NULL && now != 0 && bytes <= now)
-        if (__atomic_compare_exchange_n(&entry->claimed_bytes, &now, bytes, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-            return 0;
-    if (entry != NULL && now != 0)
-        return raise_claim(launch, owner, bytes, machine_bytes);
+    uint64_t claim_owner;
+    struct sg_registry_entry *entry = claim_of(ledger, sg_hash_text(launch->set_job), &claim_owner);
+    if (entry != NULL)
+        return lower(entry, claim_owner, bytes) ? 0 : raise_claim(launch, owner, bytes, machine_bytes);
     fputs("sparkguard: --set: the job has no claim; nothing is changed\n", stderr);
     return SET_NOT_ALLOWED;
 }

@@ -63,7 +63,8 @@ static uint64_t used_by(const struct entries *entries, uint64_t job)
     uint64_t sum = 0;
     for (size_t i = 0; i < entries->count; i++) {
         const struct sg_registry_entry *entry = entry_at(entries, i);
-        bool counts = is_live(entry) && entry->slot.job_hash == job && (entry->slot.flags & SG_SLOT_CLAIM) == 0 &&
+        bool counts = is_live(entry) && entry->slot.job_hash == job &&
+                      (entry->slot.flags & (SG_SLOT_CLAIM | SG_SLOT_HELPER)) == 0 &&
                       entry->slot.state != SG_STATE_REPLACED;
         if (counts)
             sum = bytes_add(sum, bytes_add(bytes_less(entry->slot.granted_bytes, entry->slot.inherited_bytes),

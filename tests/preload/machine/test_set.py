@@ -3,11 +3,12 @@
 import os
 import pwd
 import subprocess
+import sys
 import threading
 import time
 
 import pytest
-from lib.machine import GIB, LEFT, MIB, NEAR, needs_root, wait_until
+from lib.machine import GIB, LEFT, MIB, NEAR, PLAYER, group, needs_root, wait_until
 
 SET, NO_JOB, USAGE, NOT_ALLOWED = 0, 1, 2, 3
 
@@ -88,6 +89,19 @@ def test_later_processes_of_the_job_have_it_too(place, change, beginning):
         assert first.go().ready() == ["ENOMEM"]
     else:
         assert place.take("malloc 3G malloc 1G") == ["ENOMEM", "ok"]
+
+
+def test_processes_that_start_meanwhile_have_it_too(place, change):
+    """Six start while a limit is set, eight times: each of them is held to the last one."""
+    place.holder("malloc 1M")
+    for i in range(8):
+        size = 1 + i % 2
+        starting = [place.tenant([place.admit_take, "malloc", "1M", "wait", "malloc", "2500M", "malloc", "1500M", "wait"]) for _ in range(6)]
+        change(f"limit={size}G")
+        assert [tenant.ready() for tenant in starting] == [["ok"]] * 6
+        for tenant in starting:
+            assert tenant.go().ready() == ["ENOMEM", "ENOMEM" if size == 1 else "ok"]
+            tenant.kill()
 
 
 def test_it_survives_an_exec(place, change):
@@ -185,6 +199,74 @@ def test_claim_can_be_raised_to_what_is_left(place, change, claimer):
     done = change(f"claim={most}G", job="claimer", status=NOT_ALLOWED)
     assert f"the claim cannot be raised to {most}.0 GiB now: " in done.stderr and "more can be claimed; nothing is changed" in done.stderr
     place.assert_left(LEFT - 6 * GIB)
+
+
+def raise_at_once(place, sizes):
+    """Runs one sparkguard --set for each size, all at once. Returns their exit codes and what they said."""
+    env = place.guard.environment(place.env, preload=())
+    command = [place.guard.build / "sparkguard", "--set", "claimer"]
+    tools = [subprocess.Popen([*command, f"claim={size}M"], env=env, stderr=subprocess.PIPE, text=True) for size in sizes]
+    said = [tool.communicate(timeout=60)[1] for tool in tools]
+    return [tool.returncode for tool in tools], said
+
+
+def claimed(place):
+    (job,) = [job for job in place.guard.report("--all")["jobs"] if job["job"] == "claimer"]
+    return job["claimed_bytes"]
+
+
+def test_all_who_change_the_claim_at_once_succeed(place, claimer):
+    claimer()
+    sizes = [4200 + 100 * i for i in range(8)]
+    for round_sizes in (sizes, sizes[::-1], [4100, *sizes]):
+        codes, said = raise_at_once(place, round_sizes)
+        assert codes == [SET] * len(round_sizes), said
+        assert claimed(place) >> 20 in round_sizes
+    place.assert_left(LEFT - claimed(place))
+
+
+def test_raise_while_the_job_takes_and_frees(place, change, claimer):
+    """The job holds more than its claim now and then: the raised claim counts whole as soon as it holds less."""
+    job = """
+import select
+libc.free.argtypes = [ctypes.c_void_p]
+say("ready")
+while not select.select([0], [], [], 0)[0]:
+    block = libc.malloc(5 * GIB)
+    assert block
+    libc.free(block)
+os.read(0, 1)
+ready()
+"""
+    command = [place.guard.build / "sparkguard", "--job=claimer", "--claim=4G", sys.executable, "-S", "-c", PLAYER + job]
+    tenant = place.tenant(command, preload=())
+    tenant.ready()
+    for _ in range(10):
+        change("claim=6G", job="claimer")
+        change("claim=4G", job="claimer")
+    change("claim=6G", job="claimer")
+    tenant.go().ready()
+    place.assert_left(LEFT - 6 * GIB, above=8 * MIB)  # the interpreter's own memory, which this machine does not show as used
+
+
+def test_settings_of_who_calls_the_tool_do_not_judge_the_raise(place, claimer):
+    claimer()
+    env = place.guard.environment(place.env | {"SPARKGUARD_LIMIT": "1G", "SPARKGUARD_MODE": "observe"}, preload=())
+    command = [place.guard.build / "sparkguard", "--set", "claimer", "claim=6G"]
+    subprocess.run(command, env=env, check=True, timeout=30)
+    assert claimed(place) == 6 * GIB
+
+
+def test_claim_of_another_cgroup_cannot_be_raised_from_here(place, tmp_path, claimer):
+    """The claim counts in a cgroup that the tool cannot judge by."""
+    place.machine.v2("/box", maximum=8 * GIB)
+    there = group(place, tmp_path, "box", "0::/box\n")
+    tenant = place.holder(
+        "malloc 1G", prefix=[place.guard.build / "sparkguard", "--job=claimer", "--claim=4G"], preload=(), env=there
+    )
+    codes, said = raise_at_once(place, [6144])
+    assert codes == [NOT_ALLOWED] and "the job claims in a cgroup that this process is not in" in said[0]
+    assert tenant.process.poll() is None and claimed(place) == 4 * GIB
 
 
 def test_claim_that_this_machine_can_never_grant(place, change, claimer):
