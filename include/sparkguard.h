@@ -80,7 +80,8 @@ int sparkguard_reset_peak(void) SPARKGUARD_WEAK;
 
 /* Has `callback` called when a request of another job cannot be met: `wanted_bytes` are missing. The callback frees
  * what the program can do without, and returns; whatever it does, the other request is decided within SPARKGUARD_WAIT,
- * or 2 s. The processes with a callback are asked one after another, those of the job that holds the most first.
+ * or 2 s. The processes with a callback are asked one after another, first those of the job that holds the most
+ * beyond its claim, divided by its share (sparkguard --share). A job that holds no more than its claim is not asked.
  *
  * The callback runs on a thread that the first call makes, with all signals blocked, and never inside an allocation. It
  * may allocate; its own requests ask nobody. It must not throw. A new callback replaces the old one; NULL ends it. A

@@ -475,10 +475,11 @@ struct sg_registry_entry {
     uint64_t set_limit_bytes;         /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
     uint64_t set_reserve_bytes;       /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
     uint64_t set_user;                /* (atomic) the user who set one of them last, plus one; 0: nobody */
-    uint64_t pressure_bytes;     /* (atomic) what others have asked this process to give back since the last answer */
-    uint32_t pressure_asked;     /* (atomic, futex) number of such questions */
-    uint32_t pressure_answered;  /* (atomic) the last question that was answered */
-    uint64_t frozen_reserve[10]; /* zero; for fields that all later versions share */
+    uint64_t pressure_bytes;    /* (atomic) what others have asked this process to give back since the last answer */
+    uint32_t pressure_asked;    /* (atomic, futex) number of such questions */
+    uint32_t pressure_answered; /* (atomic) the last question that was answered */
+    uint64_t claim_share;       /* in an entry with SG_SLOT_CLAIM: the job's share of memory beyond claims; 0: 1 */
+    uint64_t frozen_reserve[9]; /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */
@@ -533,10 +534,16 @@ _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
  * is first, and among these the one with the lowest place. Only the first one is decided on.
  */
 
+/* Memory that a job holds beyond its claims is lent: the jobs that have a callback are asked for it before a request of
+ * another job is refused. The one that holds the most of it for its share is asked first. */
+#define SG_SHARE_MIN 1
+#define SG_SHARE_MAX 1000
+
 /* One attempt of sparkguard_claim(), or of sparkguard_raise_claim() with the words marked *. */
 struct sg_claim_order {
     uint64_t bytes;          /* in* */
     int64_t priority;        /* in */
+    uint64_t share;          /* in: SG_SHARE_MIN to SG_SHARE_MAX */
     uint64_t wait_ns;        /* in: longest wait for a change if the claim is not granted; below 1 s */
     uint64_t queue_position; /* out: claims before this one, plus one */
     uint64_t usable_bytes; /* out*: what the tightest constraint leaves; SG_UNKNOWN: not the first, so not decided on */

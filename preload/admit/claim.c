@@ -43,7 +43,7 @@ static long join_queue(const struct sg_claim_order *order)
     if (claim_fd >= 0)
         return 0;
     queued_in = sg_entry_registry();
-    claim_fd = sg_claims_queue(order->bytes, order->priority);
+    claim_fd = sg_claims_queue(order->bytes, order->priority, order->share);
     return claim_fd >= 0 ? 0 : claim_fd;
 }
 

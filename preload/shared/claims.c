@@ -182,14 +182,14 @@ void sg_claims_end(struct sg_peers *peers)
 
 /* ---- the claim that this process makes --------------------------------------------------------------------------- */
 
-long sg_claims_queue(uint64_t bytes, int64_t priority)
+long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share)
 {
     struct sg_registry *registry = sg_entry_shared_registry();
     struct sg_registry_entry *entry = NULL;
     if (registry == NULL)
         return -ENOLCK;
     const uint64_t place = sg_fetch_add(&registry->claim_places, UINT64_C(1)) + 1;
-    const struct sg_claim_entry words = {.wanted_bytes = bytes, .place = place, .priority = priority};
+    const struct sg_claim_entry words = {.wanted_bytes = bytes, .place = place, .share = share, .priority = priority};
     long fd = sg_registry_add_claim(&words, &entry);
     if (fd >= 0)
         queued = entry;

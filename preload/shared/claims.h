@@ -35,7 +35,7 @@ void sg_claims_count_own(bool counts_own);
 
 /* Takes a registry entry for a claim of `bytes` and puts it at the end of the queue. Returns the descriptor whose lock
  * keeps the entry, or -errno; -ENOLCK: this process shares no registry. */
-long sg_claims_queue(uint64_t bytes, int64_t priority);
+long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share);
 
 /* The number of queued claims that are decided on before this process's. */
 uint64_t sg_claims_count_before(void);

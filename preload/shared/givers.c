@@ -28,20 +28,33 @@ static bool can_give(const struct sg_registry_entry *entry)
            sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
-/* Returns the bytes that all processes of a job hold. */
-static uint64_t held_by_job(struct sg_registry *registry, uint32_t used, uint64_t job)
+static uint64_t share_of(const struct sg_registry_entry *claim)
 {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < used; i++) {
-        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        uint64_t bytes = sg_load(&entry->slot.granted_bytes);
-        if (entry->slot.job_hash == job && sg_entry_is_live(entry))
-            sum += bytes < INT64_MAX / SG_ENTRY_CAPACITY ? bytes : 0; /* no machine has more: the entry is damaged */
-    }
-    return sum;
+    uint64_t share = sg_load(&claim->claim_share);
+    return share < SG_SHARE_MIN ? SG_SHARE_MIN : share > SG_SHARE_MAX ? SG_SHARE_MAX : share;
 }
 
-/* Ranks the processes with a callback by the bytes that their jobs hold, the largest first, and by their entries where
+/* Returns the bytes that all processes of a job hold beyond its claims, divided by its share. What a job gives back of its
+ * claims is its own again, and of no use to others. */
+static uint64_t lent_to(struct sg_registry *registry, uint32_t used, uint64_t job)
+{
+    uint64_t held = 0, claimed = 0, share = SG_SHARE_MIN;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (entry->slot.job_hash != job || !sg_entry_is_live(entry))
+            continue;
+        if (sg_entry_is_claim(entry)) {
+            sg_entry_add_cut(&claimed, sg_load(&entry->claimed_bytes));
+            share = share_of(entry) > share ? share_of(entry) : share;
+            continue;
+        }
+        uint64_t granted = sg_load(&entry->slot.granted_bytes), inherited = sg_load(&entry->slot.inherited_bytes);
+        sg_entry_add_cut(&held, granted > inherited ? granted - inherited : 0);
+    }
+    return held > claimed ? (held - claimed) / share : 0;
+}
+
+/* Ranks the processes with a callback by the bytes that are lent to their jobs, most first, and by their entries where
  * these are equal. Returns the number of the entry at rank `before` (from 0) plus one; 0: there are not so many. */
 static uint32_t find(uint32_t before)
 {
@@ -53,10 +66,10 @@ static uint32_t find(uint32_t before)
         found = 0;
         for (uint32_t i = 0; i < used; i++) {
             const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-            uint64_t held = can_give(entry) ? held_by_job(registry, used, entry->slot.job_hash) : 0;
-            bool is_later = held < limit || (held == limit && i + 1 > limit_entry);
-            if (held != 0 && is_later && (found == 0 || held > most)) {
-                most = held;
+            uint64_t lent = can_give(entry) ? lent_to(registry, used, entry->slot.job_hash) : 0;
+            bool is_later = lent < limit || (lent == limit && i + 1 > limit_entry);
+            if (lent != 0 && is_later && (found == 0 || lent > most)) {
+                most = lent;
                 found = i + 1;
             }
         }

@@ -297,6 +297,7 @@ static void fill_claim(struct sg_registry_entry *entry, const struct sg_claim_en
     entry->claim_wanted_bytes = words->wanted_bytes;
     entry->claim_place = words->place;
     entry->claim_priority = (uint64_t)words->priority;
+    entry->claim_share = words->share;
 }
 
 long sg_registry_add_claim(const struct sg_claim_entry *words, struct sg_registry_entry **entry)

@@ -82,7 +82,7 @@ void sg_registry_mark_dead_of_job(void);
 /* Takes a second registry entry, for a claim of this process's job and in its cgroups. Returns the descriptor whose lock
  * keeps the entry, or -errno; *entry is the entry. Under the decision lock. */
 struct sg_claim_entry {
-    uint64_t wanted_bytes, place;
+    uint64_t wanted_bytes, place, share;
     int64_t priority;
 };
 long sg_registry_add_claim(const struct sg_claim_entry *words, struct sg_registry_entry **entry);

@@ -44,6 +44,10 @@ const struct launch_claim_option_info launch_claim_options[CLAIM_OPTION_COUNT] =
                    "give the claim up if less than a sixteenth of it is in use after this time", SG_OPTION_WAIT},
     [CLAIM_PRIORITY] = {"priority", "NUMBER", "10",
                         "a waiting claim goes before all of lower numbers (0, -1000 to 1000)", SG_OPTION_OOM_SCORE_ADJ},
+    [CLAIM_SHARE] = {"share", "NUMBER", "2",
+                     "when others need memory, a job of share 2 keeps twice as much beyond its claim as one of share 1 "
+                     "(1, to 1000)",
+                     SG_OPTION_OOM_SCORE_ADJ},
 };
 
 static bool take_size(struct launch_claim *claim, const char *text)
@@ -59,6 +63,15 @@ static bool take_size(struct launch_claim *claim, const char *text)
     return claim->bytes != 0;
 }
 
+static bool take_share(struct launch_claim *claim, const char *text)
+{
+    int64_t share;
+    if (sg_parse_number(text, &share) != 0 || share < SG_SHARE_MIN || share > SG_SHARE_MAX)
+        return false;
+    claim->share = (uint64_t)share;
+    return true;
+}
+
 bool launch_claim_take(struct launch_claim *claim, enum launch_claim_option option, const char *text)
 {
     claim->has_details = claim->has_details || option != CLAIM_SIZE;
@@ -71,6 +84,8 @@ bool launch_claim_take(struct launch_claim *claim, enum launch_claim_option opti
         return sg_parse_seconds(text, &claim->ttl_ns) == 0;
     case CLAIM_PRIORITY:
         return sg_parse_number(text, &claim->priority) == 0 && claim->priority >= -1000 && claim->priority <= 1000;
+    case CLAIM_SHARE:
+        return take_share(claim, text);
     case CLAIM_OPTION_COUNT:
         break;
     }
@@ -144,7 +159,7 @@ int launch_claim_prepare(struct launch *launch)
         return LAUNCH_FAILED;
     }
     const struct launch_claim_order order = {launch->claim.bytes, launch->claim.wait_ns, launch->claim.priority,
-                                             launch->is_quiet};
+                                             launch->claim.share, launch->is_quiet};
     launch->claim.to_child = ends[0];
     launch->claim.to_launcher = ends[1];
     return send(ends[0], &order, sizeof order, MSG_NOSIGNAL) == (ssize_t)sizeof order ? 0 : LAUNCH_FAILED;

@@ -24,6 +24,7 @@ struct launch_claim {
     uint64_t wait_ns; /* longest wait in the queue */
     uint64_t ttl_ns;  /* an unused claim is taken back after this time; 0: never */
     int64_t priority;
+    uint64_t share;
     int to_child, to_launcher; /* ends of a socket pair */
     int fd;                    /* keeps the claim; valid if is_held */
     bool is_held;
@@ -37,7 +38,7 @@ struct launch_claim {
 struct launch_claim_order {
     uint64_t bytes, wait_ns;
     int64_t priority;
-    uint64_t is_quiet;
+    uint64_t share, is_quiet;
 };
 
 /* The child's messages to the launcher. With CLAIM_HELD comes the descriptor, else -1. CLAIM_NOT_EXECUTED carries the
@@ -47,7 +48,7 @@ struct launch_claim_message {
     int what, failure;
 };
 
-enum launch_claim_option { CLAIM_SIZE, CLAIM_WAIT, CLAIM_TTL, CLAIM_PRIORITY, CLAIM_OPTION_COUNT };
+enum launch_claim_option { CLAIM_SIZE, CLAIM_WAIT, CLAIM_TTL, CLAIM_PRIORITY, CLAIM_SHARE, CLAIM_OPTION_COUNT };
 
 struct launch_claim_option_info {
     const char *name, *argument, *example, *help;

@@ -140,6 +140,7 @@ void launch_claim_inside(char **argv)
     fcntl(inside.socket, F_SETFD, FD_CLOEXEC);
     inside.order.bytes = order.bytes;
     inside.order.priority = order.priority;
+    inside.order.share = order.share;
     inside.wait_ns = order.wait_ns;
     inside.is_quiet = order.is_quiet != 0;
     int fd = claim(&inside);

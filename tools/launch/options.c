@@ -95,7 +95,7 @@ static error_t check_together(const struct launch *launch)
         return EINVAL;
     }
     if (!launch->claim.is_wanted && launch->claim.has_details) {
-        fputs("sparkguard: --claim-wait, --claim-ttl and --priority belong to --claim\n", stderr);
+        fputs("sparkguard: --claim-wait, --claim-ttl, --priority and --share belong to --claim\n", stderr);
         return EINVAL;
     }
     return 0;
@@ -219,11 +219,13 @@ static const struct argp_option own_options[] = {
     {"pressure-socket", KEY_PRESSURE_SOCKET, NULL, 0,
      "tell PROGRAM by systemd's memory pressure protocol when a request of another job cannot be met", 2},
 };
+/* Another name of --claim: what a job with a share has for certain. */
+static const struct argp_option minimum = {"min", KEY_CLAIM + CLAIM_SIZE, "SIZE|auto", 0, "the same as --claim", 2};
 enum { OWN_COUNT = sizeof own_options / sizeof own_options[0] };
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 1] = {0};
+    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 2] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
         const struct sg_option_info *info = &sg_option_table[i];
@@ -240,6 +242,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         options[SG_OPTION_COUNT + OWN_COUNT + i] =
             (struct argp_option){info->name, KEY_CLAIM + i, info->argument, 0, info->help, 2};
     }
+    options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT] = minimum;
     const struct argp parser = {
         .options = options,
         .parser = parse_option,

@@ -111,7 +111,8 @@ static void add_claim(struct model_claims *claims, const struct sg_registry_entr
                              .bytes = is_queued ? entry->claim_wanted_bytes : entry->claimed_bytes,
                              .is_queued = is_queued,
                              .priority = (int64_t)entry->claim_priority,
-                             .place = entry->claim_place};
+                             .place = entry->claim_place,
+                             .share = bytes_max(bytes_min(entry->claim_share, SG_SHARE_MAX), SG_SHARE_MIN)};
 }
 
 static void add_setting(struct model_claims *claims, const struct sg_registry_entry *entry, const char *path)
@@ -174,13 +175,14 @@ void model_claims_read(struct model_claims *claims, int directory, const char *p
 
 struct model_job_claims model_claims_of(const struct model_claims *claims, const char *job, const char *directory)
 {
-    struct model_job_claims of = {0};
+    struct model_job_claims of = {.share = SG_SHARE_MIN};
     uint64_t hash = sg_hash_text(job);
     for (size_t i = 0; i < claims->count; i++) {
         const struct model_claim *claim = &claims->at[i];
         if (claim->job_hash != hash || strcmp(claim->directory, directory) != 0)
             continue;
         of.is_held = of.is_held || !claim->is_queued;
+        of.share = bytes_max(of.share, claim->share);
         of.rest_bytes = bytes_add(of.rest_bytes, claim->rest_bytes);
         if (!claim->is_queued || (!of.is_held && of.queue_position == 0))
             of.bytes = bytes_add(of.bytes, claim->bytes);

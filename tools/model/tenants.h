@@ -18,7 +18,7 @@ struct model_claim {
     bool is_queued;
     uint64_t queue_position; /* 1: the next one; 0: not queued */
     int64_t priority;
-    uint64_t place;
+    uint64_t place, share;
 };
 
 /* What sparkguard --set has set for a job. */
@@ -42,6 +42,7 @@ struct model_job_claims {
     uint64_t bytes;          /* sum of its granted claims; without one: the size of its first waiting claim */
     uint64_t rest_bytes;     /* what is left of the granted ones */
     uint64_t queue_position; /* of its first waiting claim; 0: none waits */
+    uint64_t share;          /* of the memory beyond all claims; 1 without --share */
     bool is_held;            /* a claim is granted */
 };
 struct model_job_claims model_claims_of(const struct model_claims *claims, const char *job, const char *directory);

@@ -226,6 +226,7 @@ static void add_claims(json_t *object, const struct model *model, const struct m
     json_object_set_new(object, "claim_state", json_of_text(model_claims_state(&claims)));
     json_object_set_new(object, "queue_position",
                         claims.queue_position != 0 ? json_of_number(claims.queue_position) : json_null());
+    json_object_set_new(object, "share", json_of_number(claims.share));
 }
 
 static void add_settings(json_t *object, const struct model *model, const struct model_job *job)

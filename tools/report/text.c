@@ -217,11 +217,13 @@ static void put_runs(struct model_job *job, bool names_runs, const struct style 
 static void put_claims(const struct model *model, const struct model_job *job, const struct style *style)
 {
     const struct model_job_claims claims = model_claims_of(&model->claims, job->name, job->directory);
-    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
+    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY], share[32] = "";
     text_size(size, claims.bytes);
+    if (claims.share != SG_SHARE_MIN)
+        snprintf(share, sizeof share, "; share %" PRIu64, claims.share);
     if (claims.is_held)
         put_note(style, STYLE_PLAIN,
-                 text_format("claim of %s, %s of it not used", size, text_size(left, claims.rest_bytes)));
+                 text_format("claim of %s, %s of it not used%s", size, text_size(left, claims.rest_bytes), share));
     else if (claims.queue_position != 0)
         put_note(style, STYLE_YELLOW,
                  text_format("waits for a claim of %s, number %" PRIu64 " in the queue", size, claims.queue_position));

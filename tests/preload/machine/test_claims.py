@@ -305,13 +305,13 @@ def test_exit_status_is_the_programs(claims):
     assert claims.run("1G", program=("sh", "-c", "kill -9 $$")).returncode == -9
 
 
-@pytest.mark.parametrize("options", [["--claim-wait=5"], ["--claim-ttl=5"], ["--priority=5"]])
+@pytest.mark.parametrize("options", [["--claim-wait=5"], ["--claim-ttl=5"], ["--priority=5"], ["--share=5"]])
 def test_details_belong_to_a_claim(claims, options):
     done = claims.run(None, *options)
     assert done.returncode == 2 and "belong to --claim" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--claim=many", "--claim=0", "--claim-wait=soon", "--claim-ttl=-1", "--priority=5000"])
+@pytest.mark.parametrize("option", ["--claim=many", "--claim=0", "--claim-wait=soon", "--claim-ttl=-1", "--priority=5000", "--share=0", "--share=5000", "--min=many"])
 def test_bad_values(claims, option):
     done = claims.run("1G", option)
     assert done.returncode == 2 and "a good one:" in done.stderr and "the program is not started" in done.stderr

@@ -6,11 +6,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from lib.machine import GIB, LEFT, MIB, meminfo, wait_until
+from lib.machine import GIB, LEFT, MIB, PLAYER, meminfo, wait_until
 from lib.target import SLOWER
 
 GIVER = """
@@ -107,6 +108,52 @@ def test_next_one_is_asked_if_the_first_gives_nothing(place):
     answers, seconds = ask(place, "malloc 3500M")
     assert answers == ["ok"] and seconds < AT_ONCE
     assert mute.go().ready() == [1] and small.go().ready() == [1]
+
+
+def sharer(place, job, size, *options):
+    """A giver of that job that the launcher has started with a claim."""
+    code = f"held += [malloc({size // 4}) for _ in range(4)]\nassert register(give) == 0\nready()\nsay(len(asked))\nready()\n"
+    prefix = [place.guard.build / "sparkguard", "--quiet", f"--job={job}", *options]
+    tenant = place.tenant([*prefix, sys.executable, "-S", "-c", PLAYER + GIVER + code], preload=())
+    assert tenant.ready() == ["ok"] * 4
+    return tenant
+
+
+def test_what_exceeds_the_claim_counts_for_its_share(place):
+    """3 GiB beyond the claim with share 4 are less than 1 GiB with share 1."""
+    server, notebook = sharer(place, "server", 4 * GIB, "--min=1G", "--share=4"), giver(place, GIB, job="notebook")
+    assert place.take("malloc 3500M") == ["ok"]
+    assert server.go().ready() == [0] and notebook.go().ready() == [1]
+
+
+def test_share_is_one_without_the_option(place):
+    server, notebook = sharer(place, "server", 4 * GIB, "--min=1G"), giver(place, GIB, job="notebook")
+    assert place.take("malloc 3500M") == ["ok"]
+    assert server.go().ready() == [1] and notebook.go().ready() == [0]
+
+
+def test_job_within_its_claim_is_not_asked(place):
+    """What it gave back would be its own again, so the request is refused without waiting for it."""
+    server = sharer(place, "server", 3 * GIB, "--claim=4G")
+    answers, seconds = ask(place, "malloc 5G")
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    assert server.go().ready() == [0]
+
+
+def test_minimum_stays_when_the_rest_is_given_back(place):
+    server = sharer(place, "server", 4 * GIB, "--claim=2G")
+    assert place.take("malloc 5500M") == ["ok"]
+    place.assert_left(LEFT - 2 * GIB, above=16 * MIB)
+    (job,) = [job for job in place.guard.report("--all")["jobs"] if job["job"] == "server"]
+    assert (job["share"], job["claimed_bytes"]) == (1, 2 * GIB)
+    assert server.go().ready() == [1]
+
+
+def test_report_shows_the_share(place):
+    sharer(place, "server", GIB, "--claim=2G", "--share=3")
+    (job,) = [job for job in place.guard.report("--all")["jobs"] if job["job"] == "server"]
+    assert job["share"] == 3
+    assert "not used; share 3" in place.guard.report_command("--all").stdout
 
 
 BAD = {

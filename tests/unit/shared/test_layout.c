@@ -144,7 +144,8 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, pressure_bytes, 416, 8),
         FIELD(sg_registry_entry, pressure_asked, 424, 4),
         FIELD(sg_registry_entry, pressure_answered, 428, 4),
-        FIELD(sg_registry_entry, frozen_reserve, 432, 80),
+        FIELD(sg_registry_entry, claim_share, 432, 8),
+        FIELD(sg_registry_entry, frozen_reserve, 440, 72),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(SG_ENTRY_FROZEN_BYTES, 512);
