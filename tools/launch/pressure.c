@@ -41,12 +41,14 @@ static void become_helper(const struct launch *launch, int pipe_end)
 void launch_pressure_prepare(struct launch *launch)
 {
     struct launch_pressure *pressure = &launch->pressure;
+    if ((pressure->is_socket_wanted || pressure->command != NULL) && !launch->is_guarded)
+        fprintf(stderr, "sparkguard: %s has no effect: the program is not guarded\n",
+                pressure->is_socket_wanted ? "--pressure-socket" : "--on-pressure");
     if (!pressure->is_socket_wanted || !launch->is_guarded)
         return;
     pressure->listener = pressure_socket_make(&pressure->socket_path);
     if (pressure->listener < 0) {
-        fprintf(stderr, "sparkguard: --pressure-socket has no effect: cannot make a socket in /tmp: %s\n",
-                strerror(errno));
+        fprintf(stderr, "sparkguard: --pressure-socket has no effect: cannot make a socket: %s\n", strerror(errno));
         return;
     }
     setenv("MEMORY_PRESSURE_WATCH", pressure->socket_path, 1);

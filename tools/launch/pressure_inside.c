@@ -73,8 +73,8 @@ static void answer(uint64_t wanted_bytes, void *data)
         (void)usleep((useconds_t)((end_ns - ns) / 1000 + 1));
 }
 
-/* Serves the socket until the launcher has ended; then the socket is removed, which a killed launcher has not done. */
-static void serve(struct helper *helper, int pipe_end, int listener, const char *path)
+/* Serves the socket until the launcher has ended. */
+static void serve(struct helper *helper, int pipe_end, int listener)
 {
     enum { PIPE, ASKED, LISTENER, OWN, PAUSE_US = 100000 };
     struct pressure_listeners listeners = {tool_allocate(OWN, sizeof(struct pollfd)), OWN, OWN};
@@ -93,7 +93,6 @@ static void serve(struct helper *helper, int pipe_end, int listener, const char 
         if (is_asked && eventfd_read(helper->asked, &count) == 0)
             pressure_socket_tell(&listeners);
     }
-    pressure_socket_remove(path);
 }
 
 void launch_pressure_inside(char **argv)
@@ -111,13 +110,15 @@ void launch_pressure_inside(char **argv)
     helper.command = argv[3];
     helper.asked = listener >= 0 ? eventfd(0, EFD_CLOEXEC) : -1;
     launch_find_export("sparkguard_help", &help, sizeof help);
-    int result = help != NULL ? help(answer, &helper) : -ENOSYS;
+    int result = listener >= 0 && helper.asked < 0 ? -errno : help != NULL ? help(answer, &helper) : -ENOSYS;
     if (result != 0)
         fprintf(stderr, "sparkguard: nobody can ask this job for memory: %s\n", strerror(-result));
     else if (helper.asked >= 0)
-        serve(&helper, pipe_end, listener, argv[2]);
+        serve(&helper, pipe_end, listener);
     else
         while (read(pipe_end, &byte, 1) < 0 && errno == EINTR)
             continue;
+    if (listener >= 0)
+        pressure_socket_remove(argv[2]); /* a killed launcher has not done it */
     _exit(0);
 }

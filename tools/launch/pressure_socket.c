@@ -5,42 +5,100 @@
 #include "launch/pressure_socket.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "common/text.h"
 #include "common/tool.h"
 
-enum { BACKLOG = 128, PAUSE_US = 100000 };
+enum { BACKLOG = 128, PAUSE_US = 100000, READS_MAX = 16 };
 
+#define FOLDER "sparkguard-XXXXXX"
+#define NAME "memory.pressure"
+
+/* Fills the address. Returns false if the path is too long for one. */
+static bool set_address(struct sockaddr_un *address, const char *path)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    return snprintf(address->sun_path, sizeof address->sun_path, "%s", path) < (int)sizeof address->sun_path;
+}
+
+/* Returns TMPDIR if a socket's path fits there, else /tmp. */
+static const char *parent_folder(void)
+{
+    struct sockaddr_un address;
+    const char *folder = getenv("TMPDIR");
+    return folder != NULL && folder[0] == '/' && strlen(folder) + sizeof "/" FOLDER "/" NAME <= sizeof address.sun_path
+               ? folder
+               : "/tmp";
+}
+
+/* Whether nobody will ever accept a connection at the socket: its helper was killed. */
+static bool is_abandoned(const char *path)
+{
+    struct sockaddr_un address;
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool is_refused = set_address(&address, path) &&
+                      connect(probe, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED;
+    close(probe);
+    return is_refused;
+}
+
+/* Removes sockets of this user whose launcher and helper were killed together. */
+static void remove_abandoned(const char *parent)
+{
+    glob_t found = {0};
+    struct stat status;
+    char *pattern = text_format("%s/sparkguard-*/" NAME, parent);
+    (void)glob(pattern, GLOB_NOSORT, NULL, &found);
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        if (lstat(found.gl_pathv[i], &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid() &&
+            is_abandoned(found.gl_pathv[i]))
+            pressure_socket_remove(found.gl_pathv[i]);
+    globfree(&found);
+    free(pattern);
+}
+
+/* The socket gets its name when it listens, so that it never looks abandoned. */
 static int listen_at(const char *path)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    struct sockaddr_un address;
+    char *unnamed = text_copy(path, strlen(path) - 1);
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (listener < 0)
-        return -1;
-    if (bind(listener, (const struct sockaddr *)&address, sizeof address) == 0 && listen(listener, BACKLOG) == 0)
-        return listener;
+    bool is_made = listener >= 0 && set_address(&address, unnamed) &&
+                   bind(listener, (const struct sockaddr *)&address, sizeof address) == 0 &&
+                   listen(listener, BACKLOG) == 0 && rename(unnamed, path) == 0;
     int failure = errno;
-    close(listener);
-    errno = failure;
-    return -1;
+    if (!is_made) {
+        (void)unlink(unnamed);
+        if (listener >= 0)
+            close(listener);
+        errno = failure;
+    }
+    free(unnamed);
+    return is_made ? listener : -1;
 }
 
 int pressure_socket_make(char **path)
 {
-    char folder[] = "/tmp/sparkguard-XXXXXX";
+    const char *parent = parent_folder();
+    remove_abandoned(parent);
+    char *folder = text_format("%s/" FOLDER, parent);
     *path = NULL;
-    if (mkdtemp(folder) == NULL)
+    if (mkdtemp(folder) == NULL) {
+        free(folder);
         return -1;
-    *path = text_format("%s/memory.pressure", folder);
+    }
+    *path = text_format("%s/" NAME, folder);
+    free(folder);
     int listener = listen_at(*path);
     if (listener < 0) {
         int failure = errno;
@@ -74,14 +132,16 @@ static void accept_all(struct pressure_listeners *listeners)
         (void)usleep(PAUSE_US); /* the rest waits until a connection is closed */
 }
 
-/* Programs send nothing that matters: what can be read says that the connection has ended, or is thrown away. */
+/* Programs send nothing that matters: what can be read says that the connection has ended, or is thrown away. A program
+ * that never stops sending is read again at the next turn. */
 static bool is_closed(int fd)
 {
-    char thrown[256];
-    ssize_t length;
-    while ((length = recv(fd, thrown, sizeof thrown, MSG_DONTWAIT)) > 0 || (length < 0 && errno == EINTR))
-        continue;
-    return length == 0 || errno != EAGAIN;
+    char thrown[4096];
+    ssize_t length = 1;
+    for (int i = 0; i < READS_MAX && length > 0; i++)
+        while ((length = recv(fd, thrown, sizeof thrown, MSG_DONTWAIT)) < 0 && errno == EINTR)
+            continue;
+    return length == 0 || (length < 0 && errno != EAGAIN);
 }
 
 void pressure_socket_serve(struct pressure_listeners *listeners)

@@ -9,7 +9,8 @@
 #include <poll.h>
 #include <stddef.h>
 
-/* Makes the socket in a new folder that only this user can enter. Returns a descriptor that listens, close-on-exec, and
+/* Makes the socket in a new folder of TMPDIR, or of /tmp, that only this user can enter. Removes sockets of this user
+ * that a killed launcher has left there. Returns a descriptor that listens, close-on-exec, and
  * the socket's path in *path; or -1, and errno. The caller frees *path. */
 int pressure_socket_make(char **path);
 

@@ -1,12 +1,12 @@
 """sparkguard_on_pressure: programs that give memory back before the request of another one is refused."""
 
 import errno
-import glob
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -392,19 +392,32 @@ MANY = "gone = [connect() for _ in range(300)]; del gone; blocks, heard, watches
 NOBODY = "blocks, heard, watches = 0, set(), []"
 
 
+@pytest.fixture
+def place(place):
+    """With a folder for sockets, whose paths must be short."""
+    with tempfile.TemporaryDirectory(prefix="pressure-", dir="/tmp") as folder:
+        place.sockets = Path(folder)
+        yield place
+
+
 def speaker(place, speak, *options):
     """A program at the socket that holds 4 GiB, and frees `blocks` GiB when each of its connections has been told."""
     command = [place.guard.build / "sparkguard", "--job=speaker", "--pressure-socket", *options]
     program = SPEAKER.replace("SPEAK", speak)
-    env = {"MEMORY_PRESSURE_WATCH": "/dev/null", "MEMORY_PRESSURE_WRITE": "c29tZQ=="}
+    env = {"MEMORY_PRESSURE_WATCH": "/dev/null", "MEMORY_PRESSURE_WRITE": "c29tZQ==", "TMPDIR": place.sockets}
     tenant = place.tenant([*command, "/usr/bin/python3", "-c", program], env, preload=())
     assert tenant.ready() == []
     wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
     return tenant
 
 
-def sockets():
-    return set(glob.glob("/tmp/sparkguard-*/memory.pressure"))
+def sockets(place):
+    return list(place.sockets.rglob("*"))
+
+
+def socket_of(place):
+    (path,) = place.sockets.glob("sparkguard-*/memory.pressure")
+    return path
 
 
 @pytest.mark.parametrize("speak", [ONE, MANY], ids=["one connection", "hundreds"])
@@ -440,25 +453,64 @@ def test_socket_and_command_go_together(place, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_socket_goes_with_the_launcher(place, number):
-    before = sockets()
     tenant = speaker(place, ONE)
-    (path,) = sockets() - before
+    assert socket_of(place).is_socket()
     os.kill(tenant.pid, number)
-    wait_until(lambda: not os.path.exists(os.path.dirname(path)))
+    wait_until(lambda: not sockets(place))
 
 
 def test_program_that_does_not_start_leaves_no_socket(place):
-    before = sockets()
-    done = place.guard.run([place.guard.build / "sparkguard", "--pressure-socket", "no-such-program"], env=place.env, preload=())
-    assert done.returncode == 127 and sockets() == before
+    env = {**place.env, "TMPDIR": place.sockets}
+    done = place.guard.run([place.guard.build / "sparkguard", "--pressure-socket", "no-such-program"], env=env, preload=())
+    assert done.returncode == 127 and not sockets(place)
+
+
+def helper_of(tenant):
+    command = ["pgrep", "-f", "-P", str(tenant.pid), "--", "--in-pressure"]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def test_without_its_helper_a_program_does_not_wait_at_the_socket(place):
     """A connection is refused, not left in a queue that nobody serves."""
-    before = sockets()
     tenant = speaker(place, NOBODY)
-    (path,) = sockets() - before
-    helpers = subprocess.run(["pgrep", "-f", "-P", str(tenant.pid), "--", "--in-pressure"], capture_output=True, text=True).stdout
-    os.kill(int(helpers), signal.SIGKILL)
+    os.kill(helper_of(tenant), signal.SIGKILL)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        wait_until(lambda: connection.connect_ex(path) == errno.ECONNREFUSED)
+        wait_until(lambda: connection.connect_ex(str(socket_of(place))) == errno.ECONNREFUSED)
+
+
+def test_next_launcher_removes_what_a_killed_one_has_left(place):
+    """All are killed together, as with their cgroup; the socket of one that lives stays."""
+    first = speaker(place, NOBODY)
+    left = socket_of(place)
+    for pid in (helper_of(first), first.pid):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (helper_of(first), first.pid):
+        os.kill(pid, signal.SIGKILL)
+    first.kill()
+    assert left.is_socket()
+    speaker(place, NOBODY)
+    second = socket_of(place)
+    assert second != left
+    speaker(place, NOBODY)
+    assert second.is_socket() and len(sockets(place)) == 4
+
+
+def test_program_that_sends_without_end_keeps_no_other_from_being_told(place):
+    flood = """
+def flood():
+    while True:
+        watches[1].send(bytes(65536))
+import threading
+threading.Thread(target=flood, daemon=True).start()
+"""
+    speaker(place, ONE.replace("[connect()]", "[connect(), connect()]") + flood)
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ok"] and seconds < AT_ONCE
+
+
+@pytest.mark.parametrize("option", ["--pressure-socket", "--on-pressure=true"])
+def test_without_the_guard_it_is_said_that_nobody_can_be_asked(place, option):
+    env = {**place.env, "TMPDIR": place.sockets}
+    done = place.guard.run([place.guard.build / "sparkguard", "--disable", option, "true"], env=env, preload=())
+    assert f"sparkguard: {option.split('=')[0]} has no effect: the program is not guarded\n" in done.stderr
+    assert done.returncode == 0 and not sockets(place)
