@@ -495,19 +495,6 @@ def test_next_launcher_removes_what_a_killed_one_has_left(place):
     assert second.is_socket() and len(sockets(place)) == 4
 
 
-def test_program_that_sends_without_end_keeps_no_other_from_being_told(place):
-    flood = """
-def flood():
-    while True:
-        watches[1].send(bytes(65536))
-import threading
-threading.Thread(target=flood, daemon=True).start()
-"""
-    speaker(place, ONE.replace("[connect()]", "[connect(), connect()]") + flood)
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ok"] and seconds < AT_ONCE
-
-
 @pytest.mark.parametrize("option", ["--pressure-socket", "--on-pressure=true"])
 def test_without_the_guard_it_is_said_that_nobody_can_be_asked(place, option):
     env = {**place.env, "TMPDIR": place.sockets}
