@@ -231,8 +231,10 @@ static struct settings find_settings(const struct sg_registry_entry *entry, int 
     struct settings found = {0, 0, 0};
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *other = sg_entry_at(registry, i);
-        struct settings here = {sg_load(&other->set_user), sg_load(&other->set_reserve_bytes),
-                                sg_load(&other->set_limit_bytes)};
+        struct settings here;
+        here.limit_bytes = sg_load(&other->set_limit_bytes);
+        here.reserve_bytes = sg_load(&other->set_reserve_bytes);
+        here.user = sg_load(&other->set_user);
         bool is_same = other->slot.pid == entry->slot.pid && other->slot.start_ticks == entry->slot.start_ticks;
         if (other == entry || other->slot.job_hash != entry->slot.job_hash ||
             (here.limit_bytes == 0 && here.reserve_bytes == 0))

@@ -6,9 +6,9 @@
  * (Joiner).
  *
  *     user, limit       two words of each registry entry of the job: who set the limit, and the limit. 0: not set.
- *                       Setter 1 writes 1 into both, setter 2 writes 2. OLD is what was set before
+ *                       Setter 1 writes 1 into both, setter 2 writes 2. OLD is what was set before. The third word, the
+ *                       reserve, is written and read next to the limit and is not modelled
  *     is_live           the registry entry is published
- *
  *     is_settled        the registry entry has taken over what was set before: others copy from it
  *
  * One entry is of a process that runs all the time, the others of processes that begin. All go through the entries in

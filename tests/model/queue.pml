@@ -2,9 +2,10 @@
  * queue.pml - a model of the queue of claims.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which
- * the code makes it; words of an entry that do not change are read with one that does. The code: sg_claim_try, try_once
- * and decide in preload/admit/claim.c, sg_claims_queue, sg_claims_count_before and sg_claims_grant in
- * preload/shared/claims.c, sg_registry_announce and mark_dead in preload/shared/registry.c.
+ * the code makes it; words of an entry that do not change are read with one that does. The code: attempt, try_once,
+ * raise_once and decide in preload/admit/claim.c, sg_claims_queue, sg_claims_count_before, sg_claims_grant and
+ * sg_claims_change in preload/shared/claims.c, lower in tools/launch/set.c, sg_registry_announce and mark_dead in
+ * preload/shared/registry.c.
  *
  *     places            claim_places of the registry: the last place in the queue that was taken
  *     epoch             advances when a waiting process should look again
@@ -16,7 +17,9 @@
  *     is_killed[i]      the process that claims is dead, or the claim has ended: its lock is free
  *
  * Processes: CLAIMS processes, each of which claims SIZE(i) of ROOM bytes. Killer ends any of them, waiting or granted,
- * if KILLS allows. Requests of programs are in tenants.pml.
+ * if KILLS allows. RAISERS processes of sparkguard --set each raise the granted claim 0 by one byte, once, in a registry
+ * entry of their own; LOWERS more lower it by one byte. Requests of programs are in tenants.pml. An entry that another
+ * job takes while its claim is raised is not modelled.
  *
  * Properties
  *     sum               the granted claims never exceed ROOM together
@@ -28,11 +31,13 @@
  *     ROOM              bytes (3)
  *     SIZES             SIZE of claim 0, 1, 2 as decimal digits, claim 0 last (221)
  *     PRIORITIES        the same for the priority of each (0)
- *     KILLS             how many may be killed (0)
+ *     KILLS             how many may be killed (0). Searched with two claims; with three there are too many states
+ *     RAISERS           how many raise claim 0 (0)
+ *     LOWERS            how many lower claim 0 (0)
  *     STEPS             how often the wait of each may end by its step when nothing else moves (1). Without a step
- *                       `first` does not hold: the death of a process wakes nobody, and two claims may both be first for
- *                       a moment, when one has taken an earlier place and is not published yet; each may then be denied
- *                       because the other one is being decided
+ *                       (BREAK_NO_STEP) `first` does not hold: the death of a process wakes nobody, and two claims may
+ *                       both be first for a moment, when one has taken an earlier place and is not published yet; each
+ *                       may then be denied because the other one is being decided
  *     BREAK_...         swaps or leaves out one thing; tests/model/run expects a violation from each
  */
 
@@ -51,6 +56,15 @@
 #ifndef KILLS
 #define KILLS 0
 #endif
+#ifndef RAISERS
+#define RAISERS 0
+#endif
+#ifndef LOWERS
+#define LOWERS 0
+#endif
+#ifdef BREAK_NO_STEP
+#define STEPS 0
+#endif
 #ifndef STEPS
 #define STEPS 1
 #endif
@@ -62,9 +76,11 @@
 #define CHOOSING 1
 #define FIRST 2
 
+#define ENTRIES (CLAIMS + RAISERS) /* the raisers' come last */
+
 byte places, epoch, asked;
-bool is_live[CLAIMS], is_killed[CLAIMS];
-byte wanted[CLAIMS], claimed[CLAIMS], place[CLAIMS], ticket[CLAIMS], queued[CLAIMS];
+bool is_live[ENTRIES], is_killed[CLAIMS];
+byte wanted[ENTRIES], claimed[ENTRIES], place[ENTRIES], ticket[ENTRIES], queued[ENTRIES];
 byte kills, steps[CLAIMS];
 
 #define IS_BEFORE(a, b) \
@@ -74,18 +90,18 @@ byte kills, steps[CLAIMS];
 #define HAS_STEPPED(i) ((i) >= CLAIMS || !WAITS((i) % CLAIMS) || steps[(i) % CLAIMS] == STEPS)
 
 /* Goes through the entries; what is done for entry j is one access. */
-#define FOR_ALL(body) \
+#define FOR_ALL(entries, body) \
     j = 0; \
     do \
-    :: atomic { j < CLAIMS -> body; j++ } \
-    :: atomic { j == CLAIMS -> j = 0; break } \
+    :: atomic { j < entries -> body; j++ } \
+    :: atomic { j == entries -> j = 0; break } \
     od
 
 /* sg_check_take_out_the_dead() */
 inline take_out_the_dead()
 {
 #if KILLS
-    FOR_ALL(if :: is_live[j] && is_killed[j] -> is_live[j] = false; has_found = true :: else -> skip fi);
+    FOR_ALL(CLAIMS, if :: is_live[j] && is_killed[j] -> is_live[j] = false; has_found = true :: else -> skip fi);
     if
     :: atomic { has_found -> has_found = false; epoch++ }
     :: !has_found
@@ -115,19 +131,19 @@ inline note_those_before()
 inline count_before()
 {
     is_first = true;
-    FOR_ALL(is_first = is_first && !(COUNTS(j) && wanted[j] != 0 && IS_BEFORE(j, me)))
+    FOR_ALL(CLAIMS, is_first = is_first && !(COUNTS(j) && wanted[j] != 0 && IS_BEFORE(j, me)))
 }
 
 /* sg_peers_sum(): the tickets before this one. */
 inline add_queued()
 {
-    FOR_ALL(sum = sum + (COUNTS(j) && ticket[j] != NONE && (ticket[j] == CHOOSING || ticket[j] < own) -> queued[j] : 0))
+    FOR_ALL(ENTRIES, sum = sum + (COUNTS(j) && ticket[j] != NONE && (ticket[j] == CHOOSING || ticket[j] < own) -> queued[j] : 0))
 }
 
 /* sg_claims_end() */
 inline add_claimed()
 {
-    FOR_ALL(sum = sum + (COUNTS(j) -> claimed[j] : 0))
+    FOR_ALL(CLAIMS, sum = sum + (COUNTS(j) -> claimed[j] : 0))
 }
 
 inline check_sum()
@@ -154,14 +170,20 @@ inline check_sum()
     }
 }
 
-inline decide()
+/* sg_registry_announce() */
+inline announce(bytes)
 {
-    sum = 0;
-#ifndef BREAK_NO_ANNOUNCEMENT
-    queued[me] = SIZE(me);
+    queued[me] = bytes;
     ticket[me] = CHOOSING;
     atomic { own = asked + FIRST; asked++ };
-    ticket[me] = own;
+    ticket[me] = own
+}
+
+inline decide()
+{
+    atomic { sum = 0; more = SIZE(me) };
+#ifndef BREAK_NO_ANNOUNCEMENT
+    announce(more);
 #endif
 #ifdef BREAK_CLAIMS_READ_FIRST
     add_claimed();
@@ -170,7 +192,7 @@ inline decide()
     add_queued();
     add_claimed();
 #endif
-    atomic { is_granted = sum + SIZE(me) <= ROOM; sum = 0; own = NONE };
+    atomic { is_granted = sum + more <= ROOM; sum = 0; more = 0; own = NONE };
 #ifdef BREAK_WITHDRAW_FIRST
     ticket[me] = NONE;
 #endif
@@ -185,7 +207,7 @@ inline decide()
 
 proctype Claimant(byte me)
 {
-    byte seen, j, own, sum, before, all;
+    byte seen, j, own, sum, more, before, all;
     bool is_first, is_granted, has_found;
     {
         /* sg_claims_queue() */
@@ -235,6 +257,55 @@ end_waits:
 }
 
 
+/* raise_once(), and decide() for a granted claim. Tries until the claim is as it was found. */
+proctype Raiser(byte me)
+{
+    byte j, own, sum, before, all, from;
+    bool is_done;
+end_waits:
+    atomic { claimed[0] != 0 -> from = claimed[0] };
+    do
+    :: is_done || from == 0 -> break
+    :: else ->
+#ifndef BREAK_RAISE_NO_ANNOUNCEMENT
+        announce(1);
+#endif
+        add_queued();
+        add_claimed();
+        atomic {
+            if
+            :: sum + 1 > ROOM -> is_done = true /* it does not fit now */
+#ifdef BREAK_RAISE_BLIND
+            :: sum + 1 <= ROOM ->
+#else
+            :: sum + 1 <= ROOM && claimed[0] != from -> skip
+            :: sum + 1 <= ROOM && claimed[0] == from ->
+#endif
+                claimed[0] = from + 1;
+                is_done = true;
+                check_sum()
+            fi
+        };
+        atomic { ticket[me] = NONE; queued[me] = 0; sum = 0; own = NONE; from = claimed[0] }
+    od
+}
+
+/* lower(), and apply() in tools/launch/set.c */
+proctype Lowerer()
+{
+    byte from;
+end_waits:
+    atomic { claimed[0] > 1 -> from = claimed[0] };
+    do
+    :: atomic {
+            if
+            :: claimed[0] == from -> claimed[0] = from - 1; break
+            :: else -> from = claimed[0]
+            fi
+        }
+    od;
+    epoch++
+}
 
 proctype Killer()
 {
@@ -291,6 +362,21 @@ init
         :: i == CLAIMS -> break
         :: else ->
             run Claimant(i);
+            i++
+        od;
+        i = 0;
+        do
+        :: i == RAISERS -> break
+        :: else ->
+            is_live[CLAIMS + i] = true;
+            run Raiser(CLAIMS + i);
+            i++
+        od;
+        i = 0;
+        do
+        :: i == LOWERS -> break
+        :: else ->
+            run Lowerer();
             i++
         od;
         run Killer();
