@@ -28,14 +28,14 @@ def main():
     arguments = parser.parse_args()
 
     ray.init(address="auto", log_to_driver=False)
-    claimed = ray.cluster_resources()["claimed_gib"]
-    needed = arguments.gib + 0.125  # what the interpreter of a worker and its libraries take
+    claimed = ray.cluster_resources()["claimed_mib"]
+    needed = int(arguments.gib * 1024) + 160  # the interpreter of a worker and its libraries take 140 MiB
     tasks = [
-        work.options(resources={"claimed_gib": needed}).remote(arguments.gib, arguments.seconds) for _ in range(arguments.tasks)
+        work.options(resources={"claimed_mib": needed}).remote(arguments.gib, arguments.seconds) for _ in range(arguments.tasks)
     ]
     times = ray.get(tasks)
     most = max(sum(begin <= at < end for begin, end in times) for at, _ in times)
-    print(f"{len(times)} tasks of {arguments.gib:g} GiB, at most {most} at once, in a claim of {claimed:g} GiB")
+    print(f"{len(times)} tasks of {arguments.gib:g} GiB, at most {most} at once, in {claimed / 1024:.1f} GiB claimed for tasks")
 
 
 if __name__ == "__main__":
