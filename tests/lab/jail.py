@@ -227,13 +227,15 @@ class Jail:
         """As the guard counts it: clean page cache is room."""
         return self.limit_bytes - max(0, self.used_bytes() - self.cache_bytes())
 
+    def event(self, file, name):
+        return int(re.search(rf"^{name} (\d+)", (self.folder / file).read_text(), re.MULTILINE)[1])
+
     def oom_kills(self):
-        text = (self.folder / ("memory.events" if self.is_v2 else "memory.oom_control")).read_text()
-        return int(re.search(r"^oom_kill (\d+)", text, re.MULTILINE)[1])
+        return self.event("memory.events" if self.is_v2 else "memory.oom_control", "oom_kill")
 
     def limit_hits(self):
-        """How often a charge met the limit; None where the kernel does not count that."""
-        return None if self.is_v2 else self.counter("memory.failcnt", "")
+        """How often a charge met the limit."""
+        return self.event("memory.events", "max") if self.is_v2 else self.counter("memory.failcnt", "")
 
 
 class Lab:
