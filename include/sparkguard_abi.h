@@ -344,7 +344,8 @@ struct sg_segment {
     uint64_t job_peak_bytes; /* (atomic) highest sum over all processes of the job, as this process saw it */
     uint64_t run; /* SG_RUN of the job's first process, to tell apart runs of one job name; 0: that process had ended */
     uint32_t sites_peak_state; /* (atomic) enum sg_callsites_peak_state */
-    uint32_t padding_limit;
+    uint32_t command_hash;     /* of the command line that the launcher was given, written by the launcher at the end;
+                                * 0: unknown, also in records of versions that had zero padding here */
     /* (atomic) job_peak_bytes plus this process's resident sparse memory, by its scans: the sum that SPARKGUARD_LIMIT
      * bounds. 0: the process had no sparse memory. */
     uint64_t limit_peak_bytes;

@@ -94,7 +94,8 @@ bool launch_claim_take(struct launch_claim *claim, enum launch_claim_option opti
 
 /* ---- the size of --claim=auto ------------------------------------------------------------------------------------ */
 
-/* Returns the program's command line as a record has it: arguments separated by blanks, cut to the record's size. */
+/* Returns the program's command line as the record of a running program has it: arguments separated by blanks, cut to
+ * the record's size. */
 static char *command_of(char *const *program)
 {
     char *all = tool_allocate(SG_COMMAND_BYTES, 1);
@@ -104,6 +105,14 @@ static char *command_of(char *const *program)
     return all;
 }
 
+/* Whether the process was started by this command line. What its record shows as its command may be another one: that
+ * of the interpreter of a script, or of a program to which a script has handed over. A program that runs, or whose
+ * launcher was killed, has no hash yet. */
+static bool is_started_by(const struct model_process *process, uint32_t hash, const char *command)
+{
+    return process->command_hash != 0 ? process->command_hash == hash : strcmp(process->command, command) == 0;
+}
+
 /* Returns the highest peak of all recorded runs that began with this command line, and counts these runs. */
 static uint64_t peak_on_record(const struct launch *launch, size_t *runs)
 {
@@ -111,13 +120,14 @@ static uint64_t peak_on_record(const struct launch *launch, size_t *runs)
         .directories = &launch->directory, .directory_count = 1, .is_all = true, .wants_history = true};
     struct model *model = model_build(&scope);
     char *command = command_of(launch->program);
+    const uint32_t hash = launch_command_hash(launch->program);
     const struct model_job *job;
     const struct model_process *process;
     uint64_t peak = 0;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process) {
             const struct model_run *run = &job->runs[process->run];
-            if (process->pid != run->first_pid || strcmp(process->command, command) != 0)
+            if (process->pid != run->first_pid || !is_started_by(process, hash, command))
                 continue;
             peak = run->peak_bytes > peak ? run->peak_bytes : peak;
             ++*runs;

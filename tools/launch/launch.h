@@ -167,7 +167,10 @@ void launch_jail_inside(char **argv);
 
 /* ---- record.c ---- */
 
-/* Writes into the child's segment how the child ended, which only its parent knows. */
+/* Returns a hash of a command line, never 0, by which --claim=auto finds earlier runs. */
+uint32_t launch_command_hash(char *const *program);
+
+/* Writes into the child's segment how the child ended, which only its parent knows, and the hash of its command line. */
 void launch_record(const struct launch *launch);
 
 /* ---- summary.c ---- */

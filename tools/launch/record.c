@@ -3,7 +3,8 @@
  * to disk. A child that was killed could not write that itself.
  *
  * This is the only place where a tool writes to a segment. The file must be regular, our own, of our ABI version, of
- * exactly this child (PID and start time), and without an owner. Only the fields of the process's end are written.
+ * exactly this child (PID and start time), and without an owner. Only the fields of the process's end are written,
+ * and the hash of the command line.
  *
  * The launcher syncs because the child does not: an ending child that waited for the disk would keep all its memory
  * meanwhile, while the launcher holds almost none.
@@ -43,6 +44,18 @@ static void put_field(int fd, size_t offset, const void *value, size_t bytes)
 {
     while (pwrite(fd, value, bytes, (off_t)offset) < 0 && errno == EINTR)
         continue;
+}
+
+uint32_t launch_command_hash(char *const *program)
+{
+    uint64_t hash = 0;
+    for (; *program != NULL; program++) {
+        char *word = text_format("%016" PRIx64 " %s", hash, *program);
+        hash = sg_hash_text(word);
+        free(word);
+    }
+    uint32_t folded = (uint32_t)(hash ^ hash >> 32);
+    return folded != 0 ? folded : 1;
 }
 
 /* Finds out whether the kernel's OOM killer ended the child. A signal does not tell who sent it. */
@@ -90,6 +103,8 @@ static bool record_in(int directory, const char *name, const struct launch *laun
         slot.abi_version == SG_ABI_VERSION && slot.pid == (uint32_t)launch->child &&
         slot.start_ticks == launch->child_ticks && is_abandoned(fd)) {
         is_childs = true;
+        const uint32_t hash = launch_command_hash(launch->program);
+        put_field(fd, offsetof(struct sg_segment, command_hash), &hash, sizeof hash);
         write_end(fd, launch, slot.state);
         (void)fdatasync(fd);
     }

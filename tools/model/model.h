@@ -86,6 +86,7 @@ struct model_process {
     bool is_sharing;                       /* the process and its peers count each other through the registry */
     bool is_watched;
     uint32_t oom;                             /* enum sg_oom, as the launcher found out */
+    uint32_t command_hash;                    /* of the launcher's command line; 0: unknown */
     bool is_cut_off;                          /* ran when the machine stopped: its record is of an earlier boot */
     enum model_watchdog watchdog;             /* the action that ended the process, if any */
     const struct model_event *watchdog_event; /* the watchdog's event about that action, else NULL */

@@ -321,6 +321,7 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->state = conclude_state(segment);
     if (process->state == SG_STATE_RUNNING)
         process->host_pid = host_pid_of(slot->pid, slot->start_ticks, content->pid_namespace);
+    process->command_hash = content->command_hash;
     process->oom = process->state == SG_STATE_KILLED ? content->oom : SG_OOM_UNKNOWN;
     process->is_cut_off = slot->state == SG_STATE_RUNNING && !segment->has_owner && is_of_another_boot(content);
     fill_flags(process, content);

@@ -340,6 +340,32 @@ def test_auto_claims_what_earlier_runs_took(place, claims):
     assert "claims 1.1 GiB: the highest peak of 1 recorded run, 1.0 GiB, and 10%" in stderr
 
 
+def test_auto_knows_a_script_by_what_was_typed(place, claims, tmp_path):
+    """The record shows the command of the program to which the script has handed over."""
+    script = tmp_path / "serve"
+    script.write_text(f'#!/bin/sh\nexec {place.admit_take} "$@"\n')
+    script.chmod(0o755)
+    first = claims.place.tenant([*claims.command(None, job="learnt"), script, "malloc", "1G", "wait"], preload=())
+    first.ready()
+    first.end()
+    second = claims.place.tenant([*claims.command("auto", job="learnt"), script, "malloc", "1G", "wait"], preload=())
+    second.ready()
+    second.go()
+    _, stderr = second.process.communicate(timeout=60)
+    assert "claims 1.1 GiB: the highest peak of 1 recorded run, 1.0 GiB, and 10%" in stderr
+    done = claims.run("auto", program=[script, "malloc", "2G"])
+    assert done.returncode == 2 and "no run of this command line is on record" in done.stderr
+
+
+def test_auto_knows_what_a_sweep_has_measured(place, claims):
+    env = place.guard.environment(place.env, preload=())
+    words = [place.admit_take, "malloc"]
+    sweep = [place.guard.build / "sparkguard-sweep", "-p", "size=512M,1G", *words, "{size}"]
+    subprocess.run(sweep, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=60)
+    done = claims.run("auto", program=[*words, "1G"])
+    assert done.returncode == 0 and "claims 1.1 GiB: the highest peak of 1 recorded run, 1.0 GiB, and 10%" in done.stderr
+
+
 def test_auto_without_a_record_starts_nothing(claims):
     done = claims.run("auto")
     assert done.returncode == 2 and "no run of this command line is on record" in done.stderr
