@@ -568,9 +568,10 @@ int sparkguard_claim(struct sg_claim_order *order);
  * Not thread-safe. */
 int sparkguard_raise_claim(struct sg_claim_order *order);
 
-/* For the launcher's helper: sparkguard_on_pressure() of sparkguard.h, and this process counts no longer as one of its
- * job and leaves no record. Returns 0 or a negative errno number. */
-int sparkguard_help(void (*callback)(uint64_t wanted_bytes, void *data), void *data);
+/* For the launcher's helper, once: as sparkguard_on_pressure() of sparkguard.h, and this process counts no longer as one
+ * of its job and leaves no record. The function returns the nanoseconds after which the request counts as answered;
+ * meanwhile it may be called again. Returns 0 or a negative errno number. */
+int sparkguard_help(uint64_t (*function)(uint64_t wanted_bytes, void *data), void *data);
 
 /* Whether a file of `file_bytes` with this header is a registry that this version can share. */
 static inline int sg_registry_is_usable(const struct sg_registry *header, uint64_t file_bytes)

@@ -10,6 +10,7 @@
 #include "account/thread_record.h"
 #include "admit/admission.h"
 #include "base/atomics.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "hooks/lifecycle.h"
 #include "hooks/real.h"
@@ -19,9 +20,19 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 /* The entry may change when the registry's file is replaced; the thread looks for that so often. */
 #define LOOK_NS UINT64_C(500000000)
+
+/* A helper's function, and how long after it the last question counts as answered. Only the thread uses the latter. */
+static uint64_t (*helper_function)(uint64_t, void *);
+static uint64_t later_ns;
+
+static void call_helper(uint64_t wanted_bytes, void *data)
+{
+    later_ns = helper_function(wanted_bytes, data);
+}
 
 static void *serve(void *ignored)
 {
@@ -29,19 +40,26 @@ static void *serve(void *ignored)
     sg_self.is_giving = true;
     const struct sg_registry_entry *entry = sg_entry_own();
     uint32_t seen = sg_load(&entry->pressure_asked);
+    uint64_t answer_at_ns = 0; /* 0: all questions are answered */
     for (;;) {
-        uint64_t bytes;
+        uint64_t bytes, now_ns = sg_clock_ns(CLOCK_MONOTONIC);
         if (entry != sg_entry_own()) { /* the questions of another entry have other numbers */
             entry = sg_entry_own();
             seen = sg_load(&entry->pressure_asked);
         }
         sg_givers_show();
-        uint32_t asked = sg_givers_wait(seen, LOOK_NS, &bytes);
-        if (asked == seen)
-            continue;
-        seen = asked;
-        sg_givers_call(bytes);
-        sg_givers_answer(seen);
+        uint64_t left_ns = answer_at_ns > now_ns ? answer_at_ns - now_ns : 0;
+        bool is_soon = answer_at_ns != 0 && left_ns < LOOK_NS;
+        uint32_t asked = sg_givers_wait(seen, is_soon ? left_ns : LOOK_NS, &bytes);
+        if (asked != seen) {
+            seen = asked;
+            sg_givers_call(bytes);
+            answer_at_ns = sg_clock_ns(CLOCK_MONOTONIC) + later_ns;
+        }
+        if (answer_at_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) >= answer_at_ns) {
+            sg_givers_answer(seen);
+            answer_at_ns = 0;
+        }
     }
     return NULL;
 }
@@ -76,9 +94,10 @@ SG_EXPORT int(sparkguard_on_pressure)(void (*callback)(uint64_t wanted_bytes, vo
     return result;
 }
 
-SG_EXPORT int(sparkguard_help)(void (*callback)(uint64_t wanted_bytes, void *data), void *data)
+SG_EXPORT int(sparkguard_help)(uint64_t (*function)(uint64_t wanted_bytes, void *data), void *data)
 {
-    int result = (sparkguard_on_pressure)(callback, data);
+    helper_function = function;
+    int result = (sparkguard_on_pressure)(call_helper, data);
     sg_entry_become_helper();
     if (result == 0)
         sg_segment_remove();

@@ -26,8 +26,7 @@
 #include "common/tool.h"
 #include "sparkguard_abi.h"
 
-/* How long programs at the socket have to free memory. A request that comes meanwhile is passed on afterwards, and must
- * still have time then: it waits 2 s if SPARKGUARD_WAIT does not say otherwise. */
+/* How long programs at the socket have to free memory. They do not say when they are done. */
 #define ANSWER_NS UINT64_C(1000000000)
 
 #define VARIABLE_WANTED "SPARKGUARD_WANTED_BYTES"
@@ -58,19 +57,19 @@ struct helper {
     atomic_size_t program_count; /* connections at the socket */
 };
 
-/* Called on the library's thread, which may be held up. Programs at the socket do not say when they are done, and the
- * request that waits is refused when this function has returned and it still does not fit. */
-static void answer(uint64_t wanted_bytes, void *data)
+/* Called on the library's thread. Returns how long the programs at the socket still have: the request that waits is
+ * refused then, if it does not fit. */
+static uint64_t answer(uint64_t wanted_bytes, void *data)
 {
     struct helper *helper = data;
     const bool is_told = helper->asked >= 0 && atomic_load(&helper->program_count) != 0;
-    const uint64_t end_ns = launch_now_ns() + ANSWER_NS;
+    const uint64_t begin_ns = launch_now_ns();
     if (is_told)
         (void)eventfd_write(helper->asked, 1);
     if (helper->command != NULL)
         run_command(wanted_bytes, helper->command);
-    for (uint64_t ns; is_told && (ns = launch_now_ns()) < end_ns;)
-        (void)usleep((useconds_t)((end_ns - ns) / 1000 + 1));
+    const uint64_t taken_ns = launch_now_ns() - begin_ns;
+    return is_told && taken_ns < ANSWER_NS ? ANSWER_NS - taken_ns : 0;
 }
 
 /* Serves the socket until the launcher has ended. */
@@ -99,7 +98,7 @@ void launch_pressure_inside(char **argv)
 {
     int pipe_end, listener;
     char byte;
-    int (*help)(void (*)(uint64_t, void *), void *) = NULL;
+    int (*help)(uint64_t(*)(uint64_t, void *), void *) = NULL;
     if (argv[1] == NULL || sscanf(argv[1], LAUNCH_PRESSURE_INSIDE "%d,%d", &pipe_end, &listener) != 2 ||
         argv[2] == NULL)
         return;
