@@ -132,6 +132,7 @@ void doctor_check_library(struct doctor *doctor);
 void doctor_check_ledger(struct doctor *doctor);
 void doctor_check_history(struct doctor *doctor);
 void doctor_check_settings(struct doctor *doctor);
+void doctor_check_bounds(struct doctor *doctor); /* adds a finding only where there is a file of bounds */
 
 /* Print the findings: for people, as JSON, and the fixes as a shell script. */
 void doctor_render_text(const struct doctor *doctor, const struct style *style);

@@ -16,7 +16,7 @@ static void (*const checks[])(struct doctor *) = {
     doctor_check_page_cache,   doctor_check_huge_pages,   doctor_check_handover,     doctor_check_fragmentation,
     doctor_check_unguarded,    doctor_check_zombies,      doctor_check_leftovers,    doctor_check_ledger,
     doctor_check_unified,      doctor_check_driver,       doctor_check_driver_pools, doctor_check_toolkit,
-    doctor_check_architecture, doctor_check_history,      doctor_check_ray,
+    doctor_check_architecture, doctor_check_history,      doctor_check_ray,          doctor_check_bounds,
 };
 _Static_assert(sizeof checks / sizeof checks[0] <= DOCTOR_FINDING_CAPACITY, "each check adds at most one finding");
 

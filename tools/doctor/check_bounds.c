@@ -1,0 +1,121 @@
+/*
+ * check_bounds.c - checks the administrator's file of bounds (sparkguard_bounds.h): that each process can read it, that
+ * only root can change it, that all lines can be read, and that they name somebody.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "doctor/doctor.h"
+#include "common/text.h"
+#include "common/tool.h"
+#include "sparkguard_bounds.h"
+
+/* Texts of files below the root. */
+struct texts {
+    char *bounds, *users, *groups;
+    struct sg_bounds_sources sources;
+};
+
+/* Returns the file's text, empty if it cannot be read, in *buffer, which the caller frees. */
+static struct sg_bounds_text read_text(const struct doctor *doctor, const char *path, char **buffer)
+{
+    *buffer = tool_allocate(DOCTOR_TEXT_CAPACITY, 1);
+    long length = doctor_read(doctor, path, *buffer, DOCTOR_TEXT_CAPACITY);
+    return (struct sg_bounds_text){*buffer, length > 0 ? (size_t)length : 0};
+}
+
+/* Returns the number of the first line that names a user or group that is not known, from 1, and whom it names in *who.
+ * 0: there is none. */
+static uint32_t find_unknown(const struct sg_bounds_sources *sources, struct sg_bounds_text *who)
+{
+    struct sg_bounds_text rest = sources->bounds;
+    for (uint32_t number = 1; rest.bytes != 0; number++) {
+        struct sg_bounds_text line = sg_bounds_cut(&rest, '\n'), part = sg_bounds_cut(&line, '#');
+        *who = sg_bounds_word(&part);
+        if (who->bytes == 0 || sg_bounds_is(*who, "*"))
+            continue;
+        const struct sg_bounds_text group = {who->at + 1, who->bytes - 1};
+        uint64_t identity =
+            who->at[0] == '@' ? sg_bounds_identity(group, sources->groups) : sg_bounds_identity(*who, sources->users);
+        if (identity == UINT64_MAX)
+            return number;
+    }
+    return 0;
+}
+
+/* Adds the finding about what the file says. */
+static struct doctor_finding *judge_text(struct doctor *doctor, const char *id, const struct sg_bounds_sources *sources)
+{
+    gid_t groups[256];
+    uint32_t numbers[257];
+    int count = getgroups(256, groups);
+    count = count > 0 ? count : 0;
+    for (int i = 0; i < count; i++)
+        numbers[i] = groups[i];
+    numbers[count] = getgid();
+    const struct sg_bounds_user user = {getuid(), numbers, (size_t)count + 1};
+    struct sg_bounds bounds;
+    struct sg_bounds_text who;
+    uint64_t machine = doctor->model->machine.ordinary_bytes;
+    uint32_t unreadable = sg_bounds_find(sources, &user, &bounds), unknown = find_unknown(sources, &who);
+    if (unreadable != 0)
+        return doctor_add(doctor, id, DOCTOR_WARNING,
+                          "Line %" PRIu32 " of " SG_BOUNDS_FILE " cannot be read and bounds nobody.", unreadable);
+    if (unknown != 0)
+        return doctor_add(doctor, id, DOCTOR_WARNING,
+                          "Line %" PRIu32 " of " SG_BOUNDS_FILE " bounds nobody: %s does not have %.*s.", unknown,
+                          who.at[0] == '@' ? "/etc/group" : "/etc/passwd", (int)who.bytes, who.at);
+    char limit[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
+    bool is_known = machine != SG_UNKNOWN && (bounds.limit.is_set || bounds.reserve.is_set);
+    if (!is_known)
+        return doctor_add(doctor, id, DOCTOR_FINE, SG_BOUNDS_FILE " can be read; it does not bound you.");
+    text_size(limit, sg_size_of(bounds.limit, machine));
+    text_size(reserve, sg_size_of(bounds.reserve, machine));
+    return doctor_add(doctor, id, DOCTOR_FINE, SG_BOUNDS_FILE " bounds you to %s%s%s%s%s.",
+                      bounds.limit.is_set ? "a limit of at most " : "", bounds.limit.is_set ? limit : "",
+                      bounds.limit.is_set && bounds.reserve.is_set ? " and " : "",
+                      bounds.reserve.is_set ? "a reserve of at least " : "", bounds.reserve.is_set ? reserve : "");
+}
+
+static void fix(struct doctor_finding *finding, const char *command)
+{
+    finding->fix = text_copy(command, SIZE_MAX);
+}
+
+void doctor_check_bounds(struct doctor *doctor)
+{
+    static const char id[] = "bounds";
+    struct texts texts;
+    struct stat status;
+    struct doctor_finding *finding;
+    char *path = text_format("%s" SG_BOUNDS_FILE, doctor->root);
+    bool exists = stat(path, &status) == 0;
+    free(path);
+    if (!exists) /* a machine without bounds hears nothing about them */
+        return;
+    texts.sources.bounds = read_text(doctor, SG_BOUNDS_FILE, &texts.bounds);
+    texts.sources.users = read_text(doctor, "/etc/passwd", &texts.users);
+    texts.sources.groups = read_text(doctor, "/etc/group", &texts.groups);
+    if ((status.st_mode & S_IROTH) == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING,
+                             SG_BOUNDS_FILE " cannot be read by all users: it does not bound them.");
+        fix(finding, "sudo chmod 644 " SG_BOUNDS_FILE);
+        finding->script = "act chmod 644 " SG_BOUNDS_FILE "\n";
+        finding->undo = "chmod 600 " SG_BOUNDS_FILE;
+    } else if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, SG_BOUNDS_FILE " can be changed by others than root.");
+        fix(finding, "sudo chown root:root " SG_BOUNDS_FILE " && sudo chmod 644 " SG_BOUNDS_FILE);
+    } else {
+        finding = judge_text(doctor, id, &texts.sources);
+        if (finding->state != DOCTOR_FINE)
+            fix(finding, "sudoedit " SG_BOUNDS_FILE "  # a line: USER, @GROUP or *, then limit=SIZE or reserve=SIZE");
+    }
+    finding->why = "It sets the largest limit and the smallest reserve of each user, and each program reads it.";
+    free(texts.bounds);
+    free(texts.users);
+    free(texts.groups);
+}
