@@ -542,10 +542,11 @@ _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
 
 /* One attempt of sparkguard_claim(), or of sparkguard_raise_claim() with the words marked *. */
 struct sg_claim_order {
-    uint64_t bytes;          /* in* */
-    int64_t priority;        /* in */
-    uint64_t share;          /* in: SG_SHARE_MIN to SG_SHARE_MAX */
-    uint64_t wait_ns;        /* in: longest wait for a change if the claim is not granted; below 1 s */
+    uint64_t bytes;   /* in* */
+    int64_t priority; /* in */
+    uint64_t share;   /* in: SG_SHARE_MIN to SG_SHARE_MAX */
+    uint64_t wait_ns; /* in*: longest wait, below 1 s: for a change if the claim is not granted, and for requests under
+                       * way, which are waited for 100 ms at least */
     uint64_t queue_position; /* out: claims before this one, plus one */
     uint64_t usable_bytes; /* out*: what the tightest constraint leaves; SG_UNKNOWN: not the first, so not decided on */
     uint64_t reserve_bytes; /* out*: the part of usable_bytes that no claim may take */
@@ -563,7 +564,7 @@ int sparkguard_claim(struct sg_claim_order *order);
 /* For sparkguard --set: raises the granted claim of this process's job to order->bytes, if that much more can be
  * claimed now. The queue does not matter. A claim that is larger by now is lowered. If the job has several, the one in
  * the lowest entry changes. This process counts no longer as one of its job and leaves no record. Returns 0 or a
- * negative errno number. -ENOENT: the job has no granted claim. -ESTALE: others kept changing it. -EXDEV: it counts in a
+ * negative errno number. -ENOENT: the job has no granted claim. -ECANCELED: others kept changing it. -EXDEV: it counts in a
  * cgroup that this process is not in. -EAGAIN: it does not fit now. -E2BIG, -ENOSYS and others: as sparkguard_claim().
  * Not thread-safe. */
 int sparkguard_raise_claim(struct sg_claim_order *order);

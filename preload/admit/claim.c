@@ -13,6 +13,7 @@
 #include "admit/check.h"
 #include "admit/headroom.h"
 #include "base/atomics.h"
+#include "base/clock.h"
 #include "shared/claims.h"
 #include "shared/decision_lock.h"
 #include "shared/own_entry.h"
@@ -21,8 +22,11 @@
 #include "shared/segment.h"
 #include "base/syscall.h"
 
-/* Requests under way are waited for in such steps; each takes some milliseconds. */
-#define UNDER_WAY_NS UINT64_C(10000000)
+#include <time.h>
+
+/* Requests under way are waited for in steps of STEP_NS, and at least for UNDER_WAY_NS; each takes some milliseconds. */
+#define STEP_NS UINT64_C(10000000)
+#define UNDER_WAY_NS UINT64_C(100000000)
 
 static long claim_fd = -1;                  /* keeps the lock of the claim's entry; -1: no claim is queued */
 static const struct sg_registry *queued_in; /* the registry of that entry */
@@ -86,8 +90,8 @@ static long judge(struct sg_claim_order *order, uint64_t more_bytes)
                                                                                                   : -EAGAIN;
 }
 
-/* Decides on the first claim of the queue, or on a granted one that is to be larger. 0 or as judge(). -ESTALE: the
- * granted one has changed meanwhile. */
+/* Decides on the first claim of the queue, or on a granted one that is to be larger. 0 or as judge(). -ECANCELED:
+ * the granted one has changed meanwhile. */
 static long decide(struct sg_claim_order *order, const struct sg_granted_claim *granted)
 {
     uint64_t more_bytes = order->bytes - (granted != NULL ? granted->bytes : 0);
@@ -97,7 +101,7 @@ static long decide(struct sg_claim_order *order, const struct sg_granted_claim *
     if (result == 0 && granted == NULL)
         sg_claims_grant();
     else if (result == 0 && !sg_claims_change(granted, order->bytes))
-        result = -ESTALE;
+        result = -ECANCELED;
     sg_registry_withdraw();
     sg_claims_count_own(false);
     sg_headroom_forget();
@@ -120,23 +124,24 @@ static long try_once(struct sg_claim_order *order)
     return result == 0 ? claim_fd : result;
 }
 
-/* Tries until the result does not depend on requests that are under way. *seen: the epoch before the last try. */
+/* Tries until the result depends neither on requests that are under way nor on a change of the claim meanwhile. *seen: the
+ * epoch before the last try. */
 static long attempt(struct sg_claim_order *order, long (*once)(struct sg_claim_order *), uint32_t *seen)
 {
-    enum { TRIES = 100 };
-    struct sg_lock_state lock;
-    long result = -ESTALE;
+    uint64_t end_ns = sg_clock_ns(CLOCK_MONOTONIC) + (order->wait_ns > UNDER_WAY_NS ? order->wait_ns : UNDER_WAY_NS);
     order->queue_position = order->reserve_bytes = order->most_bytes = 0;
     order->usable_bytes = SG_UNKNOWN;
-    for (int i = 0; i < TRIES && (result == -ESTALE || result == -EINPROGRESS); i++) {
-        if (result == -EINPROGRESS)
-            sg_peers_wait(*seen, UNDER_WAY_NS);
+    for (;;) {
+        struct sg_lock_state lock;
         sg_lock_acquire(&sg_decision_lock, &lock);
         *seen = sg_peers_epoch();
-        result = once(order);
+        long result = once(order);
         sg_lock_release(&sg_decision_lock, &lock);
+        if ((result != -EINPROGRESS && result != -ECANCELED) || sg_clock_ns(CLOCK_MONOTONIC) >= end_ns)
+            return result == -EINPROGRESS ? -EAGAIN : result;
+        if (result == -EINPROGRESS)
+            sg_peers_wait(*seen, STEP_NS);
     }
-    return result == -EINPROGRESS ? -EAGAIN : result;
 }
 
 int sg_claim_try(struct sg_claim_order *order)
@@ -164,7 +169,7 @@ static long raise_once(struct sg_claim_order *order)
     if (!sg_claims_find(&granted))
         return -ENOENT;
     if (granted.bytes >= order->bytes)
-        return sg_claims_change(&granted, order->bytes) ? 0 : -ESTALE;
+        return sg_claims_change(&granted, order->bytes) ? 0 : -ECANCELED;
     sg_headroom_refresh(0, false); /* finds the cgroups of this process */
     return sg_claims_are_judged_here(granted.entry) ? decide(order, &granted) : -EXDEV;
 }

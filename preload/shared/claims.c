@@ -180,6 +180,26 @@ void sg_claims_end(struct sg_peers *peers)
     }
 }
 
+static uint64_t share_of(const struct sg_registry_entry *claim)
+{
+    uint64_t share = sg_load(&claim->claim_share);
+    return share < SG_SHARE_MIN ? SG_SHARE_MIN : share > SG_SHARE_MAX ? SG_SHARE_MAX : share;
+}
+
+uint64_t sg_claims_lent_to(uint64_t job)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint64_t claimed = 0, share = SG_SHARE_MIN, held = held_by(job, false).least;
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (!sg_entry_is_claim(entry) || !sg_entry_is_live(entry) || entry->slot.job_hash != job)
+            continue;
+        sg_entry_add_cut(&claimed, sg_load(&entry->claimed_bytes));
+        share = share_of(entry) > share ? share_of(entry) : share;
+    }
+    return held > claimed ? (held - claimed) / share : 0;
+}
+
 /* ---- the claim that this process makes --------------------------------------------------------------------------- */
 
 long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share)

@@ -31,6 +31,10 @@ void sg_claims_end(struct sg_peers *peers);
 /* Whether claims of this process's own job count, too, for a new claim of that job; at first they do not. */
 void sg_claims_count_own(bool counts_own);
 
+/* The bytes that the processes of a job hold beyond its claims, divided by its share (sparkguard --share). Needs no
+ * lock. */
+uint64_t sg_claims_lent_to(uint64_t job);
+
 /* ---- the claim that this process makes ---- */
 
 /* Takes a registry entry for a claim of `bytes` and puts it at the end of the queue. Returns the descriptor whose lock

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/syscall.h"
+#include "shared/claims.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/segment.h"
@@ -28,62 +29,37 @@ static bool can_give(const struct sg_registry_entry *entry)
            sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
-static uint64_t share_of(const struct sg_registry_entry *claim)
+static bool was_asked(const struct sg_givers_asked *asked, uint32_t number)
 {
-    uint64_t share = sg_load(&claim->claim_share);
-    return share < SG_SHARE_MIN ? SG_SHARE_MIN : share > SG_SHARE_MAX ? SG_SHARE_MAX : share;
+    for (uint32_t i = 0; i < asked->count; i++)
+        if (asked->entry[i] == number)
+            return true;
+    return false;
 }
 
-/* Returns the bytes that all processes of a job hold beyond its claims, divided by its share. What a job gives back of its
- * claims is its own again, and of no use to others. */
-static uint64_t lent_to(struct sg_registry *registry, uint32_t used, uint64_t job)
-{
-    uint64_t held = 0, claimed = 0, share = SG_SHARE_MIN;
-    for (uint32_t i = 0; i < used; i++) {
-        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry->slot.job_hash != job || !sg_entry_is_live(entry))
-            continue;
-        if (sg_entry_is_claim(entry)) {
-            sg_entry_add_cut(&claimed, sg_load(&entry->claimed_bytes));
-            share = share_of(entry) > share ? share_of(entry) : share;
-            continue;
-        }
-        uint64_t granted = sg_load(&entry->slot.granted_bytes), inherited = sg_load(&entry->slot.inherited_bytes);
-        sg_entry_add_cut(&held, granted > inherited ? granted - inherited : 0);
-    }
-    return held > claimed ? (held - claimed) / share : 0;
-}
-
-/* Ranks the processes with a callback by the bytes that are lent to their jobs, most first, and by their entries where
- * these are equal. Returns the number of the entry at rank `before` (from 0) plus one; 0: there are not so many. */
-static uint32_t find(uint32_t before)
+/* Returns the number of the process that is asked next: of those that were not asked yet, one of the job to which the most
+ * is lent. SG_ENTRY_CAPACITY: there is none. */
+static uint32_t find_next(const struct sg_givers_asked *asked)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint32_t used = sg_entry_count(registry), found = 0, limit_entry = 0;
-    uint64_t limit = UINT64_MAX;
-    for (uint32_t round = 0; round <= before; round++) {
-        uint64_t most = 0;
-        found = 0;
-        for (uint32_t i = 0; i < used; i++) {
-            const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-            uint64_t lent = can_give(entry) ? lent_to(registry, used, entry->slot.job_hash) : 0;
-            bool is_later = lent < limit || (lent == limit && i + 1 > limit_entry);
-            if (lent != 0 && is_later && (found == 0 || lent > most)) {
-                most = lent;
-                found = i + 1;
-            }
+    uint32_t next = SG_ENTRY_CAPACITY;
+    uint64_t most = 0;
+    if (asked->count == SG_GIVERS_ASKED_MAX)
+        return SG_ENTRY_CAPACITY;
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t lent = can_give(entry) && !was_asked(asked, i) ? sg_claims_lent_to(entry->slot.job_hash) : 0;
+        if (lent > most) {
+            most = lent;
+            next = i;
         }
-        if (found == 0)
-            return 0;
-        limit = most;
-        limit_entry = found;
     }
-    return found;
+    return next;
 }
 
 static bool has_answered(const struct sg_givers_asked *asked)
 {
-    const struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), asked->entry - 1);
+    const struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), asked->entry[asked->count - 1]);
     return !can_give(entry) || (int32_t)(sg_load(&entry->pressure_answered) - asked->sequence) >= 0;
 }
 
@@ -92,23 +68,21 @@ bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     if (asked->has_answered)
         return now - asked->since_ns < SETTLE_NS;
-    bool is_waiting = asked->entry != 0 && !has_answered(asked);
+    bool is_waiting = asked->count != 0 && !has_answered(asked);
     if (is_waiting && now - asked->since_ns < TURN_NS)
         return true;
-    uint32_t next = find(asked->count);
-    if (next == 0 && !is_waiting && asked->entry != 0) {
-        asked->has_answered = true;
-        asked->since_ns = now;
+    uint32_t next = find_next(asked);
+    if (next == SG_ENTRY_CAPACITY) {
+        asked->has_answered = asked->count != 0 && !is_waiting;
+        asked->since_ns = asked->has_answered ? now : asked->since_ns;
+        return asked->count != 0;
     }
-    if (next == 0)
-        return asked->entry != 0;
-    struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), next - 1);
+    struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), next);
     sg_raise_to(&entry->pressure_bytes, bytes);
     asked->sequence = sg_fetch_add(&entry->pressure_asked, 1u) + 1;
     (void)sg_sys_futex(&entry->pressure_asked, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
     asked->since_ns = now;
-    asked->entry = (uint16_t)next;
-    asked->count++;
+    asked->entry[asked->count++] = (uint16_t)next;
     return true;
 }
 

@@ -13,13 +13,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* One request asks at most so many processes. */
+enum { SG_GIVERS_ASKED_MAX = 32 };
+
 /* What one request has asked of others. All 0 at first. */
 struct sg_givers_asked {
     uint64_t since_ns; /* when the last one was asked, or when its answer was seen (CLOCK_MONOTONIC) */
     uint32_t sequence; /* the number of the question in its entry */
-    uint16_t entry;    /* its entry, plus one */
     uint16_t count;    /* how many were asked */
     bool has_answered; /* its answer was seen, and nobody else can be asked */
+    uint16_t entry[SG_GIVERS_ASKED_MAX]; /* the numbers of their entries */
 };
 
 /* Asks the next process to give back `bytes`, if the last one that was asked has answered or was asked half a second

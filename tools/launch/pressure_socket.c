@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #include "launch/pressure_socket.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,12 +14,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/text.h"
 #include "common/tool.h"
 
-enum { BACKLOG = 128, PAUSE_US = 100000, READS_MAX = 16 };
+enum { BACKLOG = 128, PAUSE_US = 100000, READS_MAX = 16, UNNAMED_SECONDS = 60 };
 
 #define FOLDER "sparkguard-XXXXXX"
 #define NAME "memory.pressure"
@@ -31,14 +32,14 @@ static bool set_address(struct sockaddr_un *address, const char *path)
     return snprintf(address->sun_path, sizeof address->sun_path, "%s", path) < (int)sizeof address->sun_path;
 }
 
-/* Returns TMPDIR if a socket's path fits there, else /tmp. */
+/* Returns TMPDIR if a folder can be made there and a socket's path fits, else /tmp. */
 static const char *parent_folder(void)
 {
     struct sockaddr_un address;
     const char *folder = getenv("TMPDIR");
-    return folder != NULL && folder[0] == '/' && strlen(folder) + sizeof "/" FOLDER "/" NAME <= sizeof address.sun_path
-               ? folder
-               : "/tmp";
+    bool fits =
+        folder != NULL && folder[0] == '/' && strlen(folder) + sizeof "/" FOLDER "/" NAME <= sizeof address.sun_path;
+    return fits && access(folder, W_OK | X_OK) == 0 ? folder : "/tmp";
 }
 
 /* Whether nobody will ever accept a connection at the socket: its helper was killed. */
@@ -52,19 +53,34 @@ static bool is_abandoned(const char *path)
     return is_refused;
 }
 
-/* Removes sockets of this user whose launcher and helper were killed together. */
+/* Removes a folder of this user whose launcher and helper were killed together, with its socket or before there was one. */
+static void remove_if_abandoned(const char *folder)
+{
+    struct stat status;
+    if (lstat(folder, &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+        return;
+    char *path = text_format("%s/" NAME, folder), *unnamed = text_copy(path, strlen(path) - 1);
+    bool has_socket = lstat(path, &(struct stat){0}) == 0;
+    bool is_old = time(NULL) - status.st_mtime > UNNAMED_SECONDS;
+    if (has_socket ? is_abandoned(path) : is_old) {
+        (void)unlink(unnamed);
+        pressure_socket_remove(path);
+    }
+    free(unnamed);
+    free(path);
+}
+
 static void remove_abandoned(const char *parent)
 {
-    glob_t found = {0};
-    struct stat status;
-    char *pattern = text_format("%s/sparkguard-*/" NAME, parent);
-    (void)glob(pattern, GLOB_NOSORT, NULL, &found);
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        if (lstat(found.gl_pathv[i], &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid() &&
-            is_abandoned(found.gl_pathv[i]))
-            pressure_socket_remove(found.gl_pathv[i]);
-    globfree(&found);
-    free(pattern);
+    DIR *directory = opendir(parent);
+    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
+        if (strlen(entry->d_name) == strlen(FOLDER) && strncmp(entry->d_name, FOLDER, strcspn(FOLDER, "X")) == 0) {
+            char *folder = text_format("%s/%s", parent, entry->d_name);
+            remove_if_abandoned(folder);
+            free(folder);
+        }
+    if (directory != NULL)
+        closedir(directory);
 }
 
 /* The socket gets its name when it listens, so that it never looks abandoned. */

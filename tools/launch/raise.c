@@ -21,6 +21,9 @@
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 
+/* How long requests that are under way are waited for. */
+#define UNDER_WAY_NS UINT64_C(900000000)
+
 /* The first argument of the process that raises the claim, with the claim's new size. */
 #define RAISE_INSIDE "--in-raise="
 
@@ -64,7 +67,7 @@ int launch_raise(const struct launch *launch, uint64_t bytes)
 static int raise_claim(uint64_t bytes)
 {
     char size[TEXT_SIZE_CAPACITY], most[TEXT_SIZE_CAPACITY];
-    struct sg_claim_order order = {.bytes = bytes};
+    struct sg_claim_order order = {.bytes = bytes, .wait_ns = UNDER_WAY_NS};
     int (*attempt)(struct sg_claim_order *) = NULL;
     launch_find_export("sparkguard_raise_claim", &attempt, sizeof attempt);
     int failure = attempt != NULL ? -attempt(&order) : ENOSYS;
@@ -83,11 +86,11 @@ static int raise_claim(uint64_t bytes)
               stderr);
     else
         fprintf(stderr, "sparkguard: --set: the claim cannot be raised: %s; ",
-                failure == ENOENT   ? "the job has none any more"
-                : failure == ESTALE ? "others keep changing it"
-                : failure == ENOLCK ? "the processes here share no memory (see sparkguard-doctor)"
-                : failure == ENOSYS ? "the guard is disabled"
-                                    : strerror(failure));
+                failure == ENOENT      ? "the job has none any more"
+                : failure == ECANCELED ? "others keep changing it"
+                : failure == ENOLCK    ? "the processes here share no memory (see sparkguard-doctor)"
+                : failure == ENOSYS    ? "the guard is disabled"
+                                       : strerror(failure));
     fputs("nothing is changed\n", stderr);
     return SET_NOT_ALLOWED;
 }

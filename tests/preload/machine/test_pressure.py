@@ -54,6 +54,33 @@ def test_memory_is_given_back_before_a_refusal(place):
     assert server.go().ready() == [1]
 
 
+def test_question_that_comes_before_the_thread_begins_is_answered(place):
+    """The main thread keeps the processor of both for 0.7 s after the callback is known."""
+    code = """
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+except OSError:
+    say("unable")
+held += [malloc(GIB) for _ in range(4)]
+assert register(give) == 0
+say("ready")
+end = time.monotonic() + 0.7
+while time.monotonic() < end:
+    pass
+ready()
+say(len(asked))
+ready()
+"""
+    server = place.player(GIVER + code, env={"SPARKGUARD_JOB": "server"})
+    if "unable" in server.ready():
+        pytest.skip("needs the right to SCHED_FIFO")
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ok"] and seconds < AT_ONCE
+    server.ready()
+    assert server.go().ready() == [1]
+
+
 def test_what_fits_asks_nobody(place):
     server = giver(place, 4 * GIB)
     assert place.take("malloc 3G") == ["ok"]
@@ -154,6 +181,55 @@ def test_report_shows_the_share(place):
     (job,) = [job for job in place.guard.report("--all")["jobs"] if job["job"] == "server"]
     assert job["share"] == 3
     assert "not used; share 3" in place.guard.report_command("--all").stdout
+
+
+def test_next_one_is_asked_although_the_first_holds_less_by_then(place):
+    """The first job has given all back, so the second one holds the most now."""
+    first, second = giver(place, 3 * GIB, job="server"), giver(place, 2 * GIB, job="notebook")
+    assert place.take("malloc 6500M") == ["ok"]
+    assert first.go().ready() == [1] and second.go().ready() == [1]
+
+
+def test_next_one_is_asked_if_the_first_gives_a_part(place):
+    part = "lambda wanted, data: (asked.append(wanted), [libc.free(held.pop()) for _ in range(3)])"
+    first, second = giver(place, 3 * GIB, callback=part, job="server"), giver(place, 2 * GIB, job="notebook")
+    assert place.take("malloc 6G") == ["ok"]
+    assert first.go().ready() == [1] and second.go().ready() == [1]
+
+
+def test_each_process_of_a_job_is_asked_once(place):
+    processes = [giver(place, GIB) for _ in range(4)]
+    assert place.take("malloc 7500M") == ["ok"]
+    assert [process.go().ready() for process in processes] == [[1]] * 4
+
+
+def test_memory_that_processes_of_a_job_share_is_held_once(place, tmp_path):
+    """Four processes map the same 2 GiB, which is less than the claim: nobody is asked."""
+    file = tmp_path / "shared"
+    file.touch()
+    os.truncate(file, 2 * GIB)
+    code = f"""
+import mmap
+assert register(give) == 0
+ready_pipe = os.pipe()
+for _ in range(3):
+    if os.fork() == 0:
+        mine = mmap.mmap(os.open({str(file)!r}, os.O_RDWR), 2 * GIB)
+        os.write(ready_pipe[1], b".")
+        time.sleep(600)
+mine = mmap.mmap(os.open({str(file)!r}, os.O_RDWR), 2 * GIB)
+for _ in range(3):
+    os.read(ready_pipe[0], 1)
+ready()
+say(len(asked))
+ready()
+"""
+    command = [place.guard.build / "sparkguard", "--quiet", "--job=server", "--claim=4G", sys.executable, "-S", "-c", PLAYER + GIVER + code]
+    server = place.tenant(command, preload=())
+    server.ready()
+    answers, seconds = ask(place, "malloc 7G")
+    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    assert server.go().ready() == [0]
 
 
 BAD = {
@@ -511,3 +587,28 @@ def test_without_the_guard_it_is_said_that_nobody_can_be_asked(place, option):
     done = place.guard.run([place.guard.build / "sparkguard", "--disable", option, "true"], env=env, preload=())
     assert f"sparkguard: {option.split('=')[0]} has no effect: the program is not guarded\n" in done.stderr
     assert done.returncode == 0 and not sockets(place)
+
+
+def test_launcher_ends_although_the_program_ends_before_its_helper_begins(place):
+    """On one processor the program is often faster."""
+    env = place.guard.environment(place.env, preload=())
+    command = ["taskset", "-c", str(min(os.sched_getaffinity(0))), place.guard.build / "sparkguard", "--quiet", "--on-pressure=true", "true"]
+    for _ in range(40):
+        assert subprocess.run(command, env=env, timeout=20, check=False).returncode == 0
+
+
+def test_folder_of_a_launcher_that_was_killed_early_is_removed_after_a_minute(place):
+    folders = [place.sockets / name for name in ("sparkguard-aaaaaa", "sparkguard-bbbbbb", "sparkguard-other-tool")]
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "memory.pressur").touch()
+    for folder in folders[0], folders[2]:
+        os.utime(folder, (0, 0))
+    speaker(place, NOBODY)
+    assert [folder.exists() for folder in folders] == [False, True, True]
+
+
+def test_temporary_folder_that_does_not_exist(place):
+    env = {**place.env, "TMPDIR": place.sockets / "gone"}
+    done = place.guard.run([place.guard.build / "sparkguard", "--quiet", "--pressure-socket", "printenv", "MEMORY_PRESSURE_WATCH"], env=env, preload=())
+    assert done.stdout.startswith("/tmp/sparkguard-") and done.stderr == ""
