@@ -550,7 +550,7 @@ struct sg_claim_order {
     uint64_t queue_position; /* out: claims before this one, plus one */
     uint64_t usable_bytes; /* out*: what the tightest constraint leaves; SG_UNKNOWN: not the first, so not decided on */
     uint64_t reserve_bytes; /* out*: the part of usable_bytes that no claim may take */
-    uint64_t most_bytes;    /* out*: the largest claim that this machine and its cgroups can ever grant; 0: unknown */
+    uint64_t most_bytes;    /* out*: the largest claim that the machine, its cgroups and the job's limit ever allow */
 };
 
 /* For the launcher, in the process that will become the program. The first call queues a claim for this process's job.

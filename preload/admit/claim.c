@@ -9,7 +9,6 @@
  */
 #include "admit/claim.h"
 
-#include "admit/bounds.h"
 #include "admit/check.h"
 #include "admit/headroom.h"
 #include "base/atomics.h"
@@ -60,7 +59,7 @@ static uint64_t largest_claim(void)
         uint64_t here = at->limit_bytes > at->reserve_bytes ? at->limit_bytes - at->reserve_bytes : 0;
         most = here < most ? here : most;
     }
-    uint64_t limit = sg_bounds_limit(0, snapshot->at[0].limit_bytes);
+    uint64_t limit = sg_headroom_limit_bytes(); /* the job can never hold more */
     return limit != 0 && limit < most ? limit : most;
 }
 
@@ -78,11 +77,11 @@ static long judge(struct sg_claim_order *order, uint64_t more_bytes)
     uint64_t after = sg_claims_more(more_bytes);
     request.size_bytes = before > after ? before : after; /* the job may free memory meanwhile */
     bool is_known = sg_headroom_last.snapshot.is_valid;
-    order->most_bytes = is_known ? largest_claim() : 0;
+    order->most_bytes = is_known ? largest_claim() : SG_UNKNOWN;
     bool fits = !is_known || sg_check_constraints(&request, SG_HEADROOM_ALL, 0, &answer);
     order->usable_bytes = is_known ? answer.usable_bytes : SG_UNKNOWN;
     order->reserve_bytes = answer.kept_bytes;
-    if (is_known && order->most_bytes != 0 && order->bytes > order->most_bytes)
+    if (order->bytes > order->most_bytes)
         return -E2BIG;
     if (fits)
         return 0;
@@ -129,8 +128,8 @@ static long try_once(struct sg_claim_order *order)
 static long attempt(struct sg_claim_order *order, long (*once)(struct sg_claim_order *), uint32_t *seen)
 {
     uint64_t end_ns = sg_clock_ns(CLOCK_MONOTONIC) + (order->wait_ns > UNDER_WAY_NS ? order->wait_ns : UNDER_WAY_NS);
-    order->queue_position = order->reserve_bytes = order->most_bytes = 0;
-    order->usable_bytes = SG_UNKNOWN;
+    order->queue_position = order->reserve_bytes = 0;
+    order->usable_bytes = order->most_bytes = SG_UNKNOWN;
     for (;;) {
         struct sg_lock_state lock;
         sg_lock_acquire(&sg_decision_lock, &lock);

@@ -206,6 +206,11 @@ int launch_run(struct launch *launch)
         waitpid(launch->child, NULL, 0);
         return no_claim;
     }
+    if (launch->claim.is_wanted && failure == 0 && !launch->claim.is_held) {
+        waitpid(launch->child, &launch->wait_status, 0);
+        launch->has_no_claim = true;
+        return 0;
+    }
     if (launch->claim.is_wanted)
         launch->started_ns = tool_now_ns(); /* the time in the queue is not the program's */
     if (failure == 0) {

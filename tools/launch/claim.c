@@ -14,8 +14,10 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/bytes.h"
 #include "common/text.h"
 #include "common/tool.h"
 #include "launch/inside.h"
@@ -105,54 +107,83 @@ static char *command_of(char *const *program)
     return all;
 }
 
+/* The recorded runs of a command line. */
+struct past {
+    uint32_t hash;
+    char *command; /* as the record of a running program has it */
+    uint64_t peak_bytes;
+    size_t runs, refused_runs; /* what a run needs that was refused memory is not known */
+};
+
 /* Whether the process was started by this command line. What its record shows as its command may be another one: that
  * of the interpreter of a script, or of a program to which a script has handed over. A program that runs, or whose
  * launcher was killed, has no hash yet. */
-static bool is_started_by(const struct model_process *process, uint32_t hash, const char *command)
+static bool is_started_by(const struct model_process *process, const struct past *past)
 {
-    return process->command_hash != 0 ? process->command_hash == hash : strcmp(process->command, command) == 0;
+    return process->command_hash != 0 ? process->command_hash == past->hash
+                                      : strcmp(process->command, past->command) == 0;
 }
 
-/* Returns the highest peak of all recorded runs that began with this command line, and counts these runs. */
-static uint64_t peak_on_record(const struct launch *launch, size_t *runs)
+/* Whether another launcher has started programs in the same run: its peak is then that of both. */
+static bool is_shared(const struct model_job *job, size_t run, uint32_t hash)
+{
+    const struct model_process *process;
+    DL_FOREACH (job->processes, process)
+        if (process->run == run && process->command_hash != 0 && process->command_hash != hash)
+            return true;
+    return false;
+}
+
+static void add_run(struct past *past, const struct model_job *job, size_t number)
+{
+    const struct model_run *run = &job->runs[number];
+    const struct model_process *process;
+    uint64_t peak_bytes = 0;
+    bool has_shared = is_shared(job, number, past->hash);
+    DL_FOREACH (job->processes, process) {
+        bool counts = process->run == number && (has_shared || process->pid == run->first_pid);
+        if (counts && is_started_by(process, past))
+            peak_bytes = bytes_max(peak_bytes, has_shared ? process->peak_bytes : run->peak_bytes);
+    }
+    if (peak_bytes == 0)
+        return;
+    past->runs += run->refused_count == 0;
+    past->refused_runs += run->refused_count != 0;
+    if (run->refused_count == 0)
+        past->peak_bytes = bytes_max(past->peak_bytes, peak_bytes);
+}
+
+static struct past find_past(const struct launch *launch)
 {
     const struct model_scope scope = {
         .directories = &launch->directory, .directory_count = 1, .is_all = true, .wants_history = true};
     struct model *model = model_build(&scope);
-    char *command = command_of(launch->program);
-    const uint32_t hash = launch_command_hash(launch->program);
+    struct past past = {.hash = launch_command_hash(launch->program), .command = command_of(launch->program)};
     const struct model_job *job;
-    const struct model_process *process;
-    uint64_t peak = 0;
     DL_FOREACH (model->jobs, job)
-        DL_FOREACH (job->processes, process) {
-            const struct model_run *run = &job->runs[process->run];
-            if (process->pid != run->first_pid || !is_started_by(process, hash, command))
-                continue;
-            peak = run->peak_bytes > peak ? run->peak_bytes : peak;
-            ++*runs;
-        }
-    free(command);
+        for (size_t run = 0; run < job->run_count; run++)
+            add_run(&past, job, run);
+    free(past.command);
     model_free(model);
-    return peak;
+    return past;
 }
 
 static int find_auto(struct launch *launch)
 {
     char peak_text[TEXT_SIZE_CAPACITY], claim_text[TEXT_SIZE_CAPACITY];
-    size_t runs = 0;
-    uint64_t peak = peak_on_record(launch, &runs);
-    if (peak == 0) {
-        fputs("sparkguard: --claim=auto: no run of this command line is on record; give a size this time, as "
-              "--claim=80G; nothing was started\n",
-              stderr);
+    const struct past past = find_past(launch);
+    if (past.peak_bytes == 0) {
+        fprintf(stderr, "sparkguard: --claim=auto: %s; give a size this time, as --claim=80G; nothing was started\n",
+                past.refused_runs != 0
+                    ? "each run of this command line on record was refused memory, so none shows what it needs"
+                    : "no run of this command line is on record");
         return LAUNCH_USAGE;
     }
-    launch->claim.bytes = (peak + peak / 100 * MARGIN_PERCENT + MIB - 1) / MIB * MIB;
+    launch->claim.bytes = (past.peak_bytes + past.peak_bytes / 100 * MARGIN_PERCENT + MIB - 1) / MIB * MIB;
     if (!launch->is_quiet)
         fprintf(stderr, "sparkguard: --claim=auto: claims %s: the highest peak of %zu recorded run%s, %s, and %d%%\n",
-                text_size(claim_text, launch->claim.bytes), runs, runs == 1 ? "" : "s", text_size(peak_text, peak),
-                MARGIN_PERCENT);
+                text_size(claim_text, launch->claim.bytes), past.runs, past.runs == 1 ? "" : "s",
+                text_size(peak_text, past.peak_bytes), MARGIN_PERCENT);
     return 0;
 }
 
@@ -258,6 +289,15 @@ int launch_claim_wait(struct launch *launch)
     close(of[1].fd);
     close(claim->to_child);
     return code;
+}
+
+void launch_claim_say_ended(const struct launch *launch)
+{
+    char size[TEXT_SIZE_CAPACITY], signal_text[TEXT_TIME_CAPACITY];
+    bool is_killed = WIFSIGNALED(launch->wait_status);
+    fprintf(stderr, "sparkguard: no claim of %s: %s%s while it waited; nothing was started\n",
+            text_size(size, launch->claim.bytes), is_killed ? "killed by " : "ended",
+            is_killed ? text_signal(signal_text, WTERMSIG(launch->wait_status)) : "");
 }
 
 void launch_claim_end(struct launch *launch)

@@ -74,6 +74,9 @@ int launch_claim_wait(struct launch *launch);
  * still something to look at: then *left is the time until then, at least 1 ms. */
 bool launch_claim_check_use(struct launch *launch, struct timespec *left);
 
+/* Prints that the child was killed before it had the claim. */
+void launch_claim_say_ended(const struct launch *launch);
+
 /* Gives the claim up, if there is one: the program has ended. */
 void launch_claim_end(struct launch *launch);
 

@@ -62,7 +62,8 @@ struct launch {
     int wait_status;
     uint64_t children_bytes; /* largest resident size of all descendants that were waited for; SG_UNKNOWN */
     struct launch_children children;
-    bool is_guarded; /* the program can load the library, and the guard is not disabled */
+    bool has_no_claim; /* the child was killed while it waited for the claim: it was no program yet */
+    bool is_guarded;   /* the program can load the library, and the guard is not disabled */
 };
 
 /* ---- options.c ---- */

@@ -33,7 +33,9 @@ static void finish(const struct launch *launch)
         fprintf(stderr, "sparkguard: cannot start a process for the summary: %s\n", strerror(errno));
     if (child == 0) {
         launch_record(launch);
-        if (!launch->is_quiet)
+        if (launch->has_no_claim)
+            launch_claim_say_ended(launch);
+        else if (!launch->is_quiet)
             launch_summarize(launch);
         exit(0);
     }
@@ -75,12 +77,14 @@ int main(int argc, char **argv)
     enum launch_obstacle obstacle = launch_program_warn(launch.program[0], library);
     const char *mode = getenv(sg_option_table[SG_OPTION_MODE].variable);
     bool is_observing = mode != NULL && strcmp(mode, "observe") == 0;
-    if ((is_disabled || is_observing) && launch.claim.is_wanted) {
+    launch.is_guarded = obstacle == LAUNCH_NO_OBSTACLE && !is_disabled;
+    if ((!launch.is_guarded || is_observing) && launch.claim.is_wanted) {
         fprintf(stderr, "sparkguard: --claim has no effect: %s\n",
-                is_disabled ? "the guard is disabled" : "observe mode refuses nothing");
+                is_disabled         ? "the guard is disabled"
+                : launch.is_guarded ? "observe mode refuses nothing"
+                                    : "the program is not guarded");
         launch.claim.is_wanted = false;
     }
-    launch.is_guarded = obstacle == LAUNCH_NO_OBSTACLE && !is_disabled;
     launch_preload(library); /* also beside musl: programs of glibc that it starts are guarded */
     int failure = launch_run(&launch);
     launch_pressure_end(&launch); /* also of a program that could not be started */

@@ -23,6 +23,7 @@
 #include "launch/inside.h"
 #include "launch/launch.h"
 #include "launch/pressure_socket.h"
+#include "common/text.h"
 #include "common/tool.h"
 #include "sparkguard_abi.h"
 
@@ -31,10 +32,24 @@
 
 #define VARIABLE_WANTED "SPARKGUARD_WANTED_BYTES"
 
+/* Says once that the command fails: it may never have worked. */
+static void complain_once(int status)
+{
+    static bool has_complained;
+    char signal_text[TEXT_TIME_CAPACITY];
+    if (!has_complained && WIFEXITED(status) && WEXITSTATUS(status) != 0)
+        fprintf(stderr, "sparkguard: the command of --on-pressure ended with exit status %d\n", WEXITSTATUS(status));
+    else if (!has_complained && WIFSIGNALED(status))
+        fprintf(stderr, "sparkguard: the command of --on-pressure was killed by %s\n",
+                text_signal(signal_text, WTERMSIG(status)));
+    has_complained = has_complained || status != 0;
+}
+
 /* Runs the command in a shell and waits for it. The command is not guarded: it must not be refused memory now. */
 static void run_command(uint64_t wanted_bytes, const char *command)
 {
     char wanted[32];
+    int status = 0;
     pid_t child = fork();
     if (child == 0) {
         sigset_t none;
@@ -46,8 +61,9 @@ static void run_command(uint64_t wanted_bytes, const char *command)
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(LAUNCH_NOT_FOUND);
     }
-    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
+    complain_once(status);
 }
 
 /* The tasks of the helper. */

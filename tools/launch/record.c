@@ -4,7 +4,7 @@
  *
  * This is the only place where a tool writes to a segment. The file must be regular, our own, of our ABI version, of
  * exactly this child (PID and start time), and without an owner. Only the fields of the process's end are written,
- * and the hash of the command line.
+ * and the hash of the command line; the latter in the records of all processes that the child has started, too.
  *
  * The launcher syncs because the child does not: an ending child that waited for the disk would keep all its memory
  * meanwhile, while the launcher holds almost none.
@@ -88,25 +88,48 @@ static void write_end(int fd, const struct launch *launch, uint32_t state)
     put_field(fd, offsetof(struct sg_slot, state), &end, sizeof end); /* last: readers test the state first */
 }
 
-/* Records the end in one file. Returns whether the file belongs to the child. */
+/* Whether the file is a record that this launcher may write: regular, our own, of our ABI version. Fills in its slot. */
+static bool is_ours(int fd, struct sg_slot *slot)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+           status.st_size >= (off_t)sizeof(struct sg_segment) &&
+           pread(fd, slot, sizeof *slot, 0) == (ssize_t)sizeof *slot && slot->magic == SG_ABI_MAGIC &&
+           slot->abi_version == SG_ABI_VERSION;
+}
+
+/* Writes the command line's hash into a record of this run, unless another launcher has written its own there. */
+static void write_hash(int fd, const struct launch *launch, bool is_childs)
+{
+    uint64_t run = 0;
+    uint32_t before = 0;
+    const uint32_t hash = launch_command_hash(launch->program);
+    bool is_known =
+        pread(fd, &run, sizeof run, offsetof(struct sg_segment, run)) == (ssize_t)sizeof run &&
+        pread(fd, &before, sizeof before, offsetof(struct sg_segment, command_hash)) == (ssize_t)sizeof before;
+    if (is_childs || (is_known && before == 0 && run == SG_RUN((uint32_t)launch->child, launch->child_ticks)))
+        put_field(fd, offsetof(struct sg_segment, command_hash), &hash, sizeof hash);
+}
+
+/* Records the end in one file, or removes it if the child was no program yet. Returns whether the file belongs to the
+ * child. */
 static bool record_in(int directory, const char *name, const struct launch *launch)
 {
-    bool is_childs = false;
-    struct stat status;
     struct sg_slot slot;
     int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-        status.st_size >= (off_t)sizeof(struct sg_segment) &&
-        pread(fd, &slot, sizeof slot, 0) == (ssize_t)sizeof slot && slot.magic == SG_ABI_MAGIC &&
-        slot.abi_version == SG_ABI_VERSION && slot.pid == (uint32_t)launch->child &&
-        slot.start_ticks == launch->child_ticks && is_abandoned(fd)) {
-        is_childs = true;
-        const uint32_t hash = launch_command_hash(launch->program);
-        put_field(fd, offsetof(struct sg_segment, command_hash), &hash, sizeof hash);
-        write_end(fd, launch, slot.state);
-        (void)fdatasync(fd);
+    bool is_record = is_ours(fd, &slot);
+    bool is_childs =
+        is_record && slot.pid == (uint32_t)launch->child && slot.start_ticks == launch->child_ticks && is_abandoned(fd);
+    if (is_childs && launch->has_no_claim) {
+        (void)unlinkat(directory, name, 0);
+    } else if (is_record) {
+        write_hash(fd, launch, is_childs);
+        if (is_childs) {
+            write_end(fd, launch, slot.state);
+            (void)fdatasync(fd);
+        }
     }
     close(fd);
     return is_childs;
@@ -114,16 +137,14 @@ static bool record_in(int directory, const char *name, const struct launch *laun
 
 static void record_below(const char *path, const struct launch *launch)
 {
-    char prefix[16], **names = NULL;
+    char **names = NULL;
     bool is_found = false;
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return;
     long count = model_segment_names(directory, &names);
-    snprintf(prefix, sizeof prefix, "%d-", (int)launch->child);
     for (long i = 0; i < count; i++)
-        if (strncmp(names[i], prefix, strlen(prefix)) == 0)
-            is_found = record_in(directory, names[i], launch) || is_found;
+        is_found = record_in(directory, names[i], launch) || is_found;
     if (count >= 0)
         model_segment_names_free(names, count);
     if (is_found)

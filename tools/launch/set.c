@@ -34,7 +34,7 @@ enum { PASSES_MAX = 100 };
 struct order {
     uint64_t limit_bytes; /* SG_UNKNOWN: none */
     uint64_t reserve_bytes;
-    uint64_t claim_bytes;
+    uint64_t claim_bytes; /* SG_UNKNOWN: none */
 };
 
 struct ledger {
@@ -64,20 +64,23 @@ static bool take(struct order *order, const struct model *model, const char *tex
     const char *equals = strchr(text, '=');
     struct sg_size size;
     for (size_t i = 0; equals != NULL && i < sizeof words / sizeof words[0]; i++) {
-        bool is_limit = words[i].offset == offsetof(struct order, limit_bytes);
+        bool is_limit = words[i].offset == offsetof(struct order, limit_bytes),
+             is_claim = words[i].offset == offsetof(struct order, claim_bytes);
         if (strlen(words[i].name) != (size_t)(equals - text) ||
             strncmp(text, words[i].name, (size_t)(equals - text)) != 0)
             continue;
         uint64_t *word = (uint64_t *)(void *)((char *)order + words[i].offset);
-        bool is_none = is_limit && strcmp(equals + 1, "none") == 0;
+        bool is_none = (is_limit || is_claim) && strcmp(equals + 1, "none") == 0;
         if (!is_none && sg_parse_size(equals + 1, &size) != 0)
             break;
-        *word = is_none ? SG_UNKNOWN : bytes_max(sg_size_of(size, base_of(model, is_limit)), 1); /* 0: not set */
+        uint64_t bytes = is_none ? SG_UNKNOWN : sg_size_of(size, base_of(model, is_limit));
+        *word = bytes != 0 ? bytes : is_claim ? SG_UNKNOWN : 1; /* 0: not set */
         return true;
     }
     char *printable = text_printable(text, false);
     fprintf(stderr,
-            "sparkguard: --set: %s is not limit=SIZE, limit=none, reserve=SIZE or claim=SIZE; nothing is changed\n",
+            "sparkguard: --set: %s is not limit=SIZE, limit=none, reserve=SIZE, claim=SIZE or claim=none; nothing is "
+            "changed\n",
             printable);
     free(printable);
     return false;
@@ -236,7 +239,8 @@ static int apply(const struct ledger *ledger, const struct launch *launch, uid_t
     const struct order nothing = {0};
     if (!write_once(ledger, job, &nothing, &processes) && processes == 0)
         return complain(SET_NO_JOB, name);
-    int code = order->claim_bytes != 0 ? set_claim(ledger, launch, owner, order->claim_bytes, machine_bytes) : 0;
+    uint64_t claim_bytes = order->claim_bytes != SG_UNKNOWN ? order->claim_bytes : 0;
+    int code = order->claim_bytes != 0 ? set_claim(ledger, launch, owner, claim_bytes, machine_bytes) : 0;
     for (int pass = 0; code == 0 && pass < PASSES_MAX && write_once(ledger, job, order, &processes); pass++)
         continue;
     wake(&ledger->registry->epoch); /* requests that wait are judged again */

@@ -324,6 +324,40 @@ def test_what_refuses_nothing_claims_nothing(place, claims, option, why):
     assert done.returncode == 0 and f"--claim has no effect: {why}" in done.stderr
 
 
+def test_claim_for_a_program_that_is_not_guarded(claims, tmp_path):
+    """Its memory would count twice: as used, and in the claim."""
+    (tmp_path / "s.c").write_text("int main(void) { return 0; }\n")
+    if subprocess.run(["cc", "-static", tmp_path / "s.c", "-o", tmp_path / "s"], check=False).returncode != 0:
+        pytest.skip("no static libc")
+    done = claims.run("4G", program=[tmp_path / "s"])
+    assert done.returncode == 0 and "sparkguard: --claim has no effect: the program is not guarded\n" in done.stderr
+
+
+@pytest.mark.parametrize("limit", ["2G", "25%"])
+def test_claim_beyond_the_jobs_limit(claims, limit):
+    done = claims.run("5G", f"--limit={limit}", "--claim-wait=60")
+    assert done.returncode == NO_CLAIM and "5.0 GiB can never be claimed here, at most " in done.stderr
+
+
+def test_claim_where_the_reserve_is_all_of_the_machine(claims):
+    done = claims.run("1G", "--reserve=100G", "--claim-wait=60")
+    assert done.returncode == NO_CLAIM and "1.0 GiB can never be claimed here, at most 0 B" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_end_while_it_waits_starts_nothing(claims, number):
+    claims.holder("6G")
+    waiter = claims.start("5G", "--claim-wait=60")
+    claims.wait_in_queue("waiter", 1)
+    child = int(subprocess.run(["pgrep", "-P", str(waiter.pid)], capture_output=True, text=True, check=True).stdout)
+    os.kill(child if number == signal.SIGKILL else waiter.pid, number)
+    _, stderr = waiter.communicate(timeout=60)
+    assert waiter.returncode == -number
+    said = f"sparkguard: no claim of 5.0 GiB: killed by {number.name} while it waited; nothing was started"
+    assert said in stderr and " ran " not in stderr
+    wait_until(lambda: "waiter" not in claims.jobs())
+
+
 # ---- auto ----
 
 
@@ -355,6 +389,39 @@ def test_auto_knows_a_script_by_what_was_typed(place, claims, tmp_path):
     assert "claims 1.1 GiB: the highest peak of 1 recorded run, 1.0 GiB, and 10%" in stderr
     done = claims.run("auto", program=[script, "malloc", "2G"])
     assert done.returncode == 2 and "no run of this command line is on record" in done.stderr
+
+
+def test_auto_knows_a_script_that_waits_for_its_program(place, claims, tmp_path):
+    """The shell itself leaves no record."""
+    script = tmp_path / "serve"
+    script.write_text(f'#!/bin/sh\n{place.admit_take} malloc "$1"\ntrue\n')
+    script.chmod(0o755)
+    assert claims.run(None, program=[script, "1G"]).returncode == 0
+    done = claims.run("auto", program=[script, "1G"])
+    assert done.returncode == 0 and "claims 1.1 GiB: the highest peak of 1 recorded run, 1.0 GiB, and 10%" in done.stderr
+
+
+def test_auto_leaves_out_runs_that_were_refused_memory(place, claims):
+    words = [place.admit_take, "malloc", "1G", "malloc", "2G"]
+    place.env["SPARKGUARD_LIMIT"] = "2G"
+    claims.run(None, program=words)
+    del place.env["SPARKGUARD_LIMIT"]
+    done = claims.run("auto", program=words)
+    assert done.returncode == 2 and "each run of this command line on record was refused memory, so none shows what it needs" in done.stderr
+    assert claims.run(None, program=words).returncode == 0
+    done = claims.run("auto", program=words)
+    assert done.returncode == 0 and "the highest peak of 1 recorded run, 3.0 GiB" in done.stderr
+
+
+def test_auto_of_two_command_lines_in_one_run_of_a_job(place, claims):
+    long = claims.place.tenant([*claims.command(None, job="both"), place.admit_take, "malloc", "512M", "wait"], preload=())
+    long.ready()
+    assert claims.run(None, job="both", program=[place.admit_take, "malloc", "2G"]).returncode == 0
+    long.end()
+    for words, peak in ((["512M", "wait"], "51[23].0 MiB"), (["2G"], "2.0 GiB")):
+        process = claims.start("auto", program=[place.admit_take, "malloc", *words])
+        _, stderr = process.communicate("\n", timeout=60)
+        assert re.search(f"the highest peak of 1 recorded run, {peak}, and 10%", stderr), stderr
 
 
 def test_auto_knows_what_a_sweep_has_measured(place, claims):

@@ -437,6 +437,17 @@ os.wait()
     assert time.monotonic() - begin < 10 * SLOWER
 
 
+def test_command_that_fails_is_told_once(place):
+    command = [place.guard.build / "sparkguard", "--quiet", "--job=speaker", "--on-pressure=exit 3"]
+    server = place.tenant([*command, place.admit_take, "malloc", "4G", "wait"], preload=())
+    server.ready()
+    wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
+    for _ in range(2):
+        assert place.take("malloc 6G") == ["ENOMEM"]
+    _, stderr = server.process.communicate("\n", timeout=60)
+    assert stderr == "sparkguard: the command of --on-pressure ended with exit status 3\n"
+
+
 # ---- the socket ----
 
 SPEAKER = """

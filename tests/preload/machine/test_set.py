@@ -269,6 +269,22 @@ def test_claim_of_another_cgroup_cannot_be_raised_from_here(place, tmp_path, cla
     assert tenant.process.poll() is None and claimed(place) == 4 * GIB
 
 
+@pytest.mark.parametrize("word", ["claim=none", "claim=0"])
+def test_claim_can_be_given_up(place, change, claimer, word):
+    claimer()
+    change(word, job="claimer")
+    assert claimed(place) == 0
+    place.assert_left(LEFT - GIB)
+    assert "the job has no claim" in change("claim=4G", job="claimer", status=NOT_ALLOWED).stderr
+
+
+def test_claim_is_not_raised_beyond_the_jobs_limit(place, change, claimer):
+    claimer()
+    change("limit=5G", job="claimer")
+    done = change("claim=6G", job="claimer", status=NOT_ALLOWED)
+    assert "6.0 GiB can never be claimed here, at most 5.0 GiB" in done.stderr
+
+
 def test_claim_that_this_machine_can_never_grant(place, change, claimer):
     claimer()
     done = change("claim=4T", job="claimer", status=NOT_ALLOWED)

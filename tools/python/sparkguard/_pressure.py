@@ -28,6 +28,8 @@ def on_pressure(function: Optional[Callable[[int], object]]) -> bool:
     """
     if function is None:
         return _call("sparkguard_on_pressure", None, None) == 0
+    if not callable(function):
+        raise TypeError(f"on_pressure() takes a function, not {type(function).__name__}")
     chosen = function
 
     def call(wanted_bytes: int, _data: object) -> None:
