@@ -60,7 +60,7 @@ static struct sg_bounds bounds_below(const char *root, uid_t user)
 }
 
 /* As the library: a machine of files has bounds of its own, and cannot take away those of the real one. */
-static struct sg_bounds find_bounds(uid_t user)
+struct sg_bounds launch_bounds_of(uid_t user)
 {
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
     struct sg_bounds bounds = bounds_below("", user);
@@ -71,7 +71,7 @@ static struct sg_bounds find_bounds(uid_t user)
 bool launch_bounds_allow(uid_t user, uint64_t limit_bytes, uint64_t reserve_bytes, uint64_t machine_bytes)
 {
     char size[TEXT_SIZE_CAPACITY];
-    const struct sg_bounds bounds = find_bounds(user);
+    const struct sg_bounds bounds = launch_bounds_of(user);
     uint64_t most = sg_size_of(bounds.limit, machine_bytes), least = sg_size_of(bounds.reserve, machine_bytes);
     bool exceeds = most != 0 && limit_bytes > most, undercuts = reserve_bytes != 0 && reserve_bytes < least;
     if (!exceeds && !undercuts)

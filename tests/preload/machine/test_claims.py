@@ -344,6 +344,20 @@ def test_claim_where_the_reserve_is_all_of_the_machine(claims):
     assert done.returncode == NO_CLAIM and "1.0 GiB can never be claimed here, at most 0 B" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("size", "options", "said"),
+    [
+        ("5G", [], "ok       claim       5.0 GiB can be claimed now\n"),
+        ("9G", [], "warning  claim       9.0 GiB cannot be claimed now, at most "),
+        ("90G", [], "warning  claim       90.0 GiB can never be claimed here, at most 14.0 GiB\n"),
+        ("5G", ["--limit=4G"], "warning  claim       5.0 GiB can never be claimed here, at most 4.0 GiB\n"),
+    ],
+)
+def test_check_judges_the_claim(claims, size, options, said):
+    done = claims.run(size, "--check", *options)
+    assert done.returncode == 0 and said in done.stdout
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_end_while_it_waits_starts_nothing(claims, number):
     claims.holder("6G")

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launch/bounds.h"
 #include "launch/check/check.h"
 #include "common/bytes.h"
 #include "common/cgroup.h"
@@ -137,24 +138,66 @@ static bool judge(struct check *check, const char *entry)
     return option != SG_OPTION_REPORT && option != SG_OPTION_DIR && option != SG_OPTION_HISTORY;
 }
 
+/* The limit of a job that is started now; SG_UNKNOWN: none. */
+static uint64_t limit_of(const struct model_machine *machine, bool *is_bound)
+{
+    const char *value = getenv(sg_option_table[SG_OPTION_LIMIT].variable);
+    const struct sg_bounds bounds = launch_bounds_of(getuid());
+    struct sg_size size;
+    uint64_t base = machine->ordinary_bytes == SG_UNKNOWN ? 0 : machine->ordinary_bytes;
+    uint64_t most = sg_size_of(bounds.limit, base), limit = SG_UNKNOWN;
+    if (value != NULL && value[0] != '\0' && sg_parse_size(value, &size) == 0)
+        limit = sg_size_of(size, bytes_less(base, machine->reserve_bytes));
+    *is_bound = most != 0 && most < limit;
+    return *is_bound ? most : limit;
+}
+
+/* Adds a line about --claim=SIZE. */
+static void judge_claim(struct check *check, uint64_t left_bytes, uint64_t most_bytes)
+{
+    const struct launch_claim *claim = &check->launch->claim;
+    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
+    if (!claim->is_wanted || claim->is_auto)
+        return;
+    text_size(size, claim->bytes);
+    text_size(left, left_bytes);
+    if (claim->bytes <= left_bytes)
+        check_add(check, "claim", CHECK_OK, NULL, "%s can be claimed now", size);
+    else if (claim->bytes > most_bytes)
+        check_add(check, "claim", CHECK_WARNING, copy("a smaller claim"), "%s can never be claimed here, at most %s",
+                  size, text_size(left, most_bytes));
+    else
+        check_add(check, "claim", CHECK_WARNING, copy("--claim-wait=SECONDS waits for it"),
+                  "%s cannot be claimed now, at most %s", size, left);
+}
+
 void check_surroundings_options(struct check *check)
 {
+    static const char id[] = "options";
     const struct model_scope scope = {.is_all = true};
     struct model *model = model_build(&scope);
     const struct model_machine *machine = &model->machine;
-    char *set = copy(""), usable[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
+    char *set = copy("all as by default"), *list = copy(""), usable[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
     for (char **entry = environ; *entry != NULL; entry++)
         if (judge(check, *entry))
-            append(&set, copy(*entry + sizeof SG_VARIABLE_PREFIX - 1));
-    bool is_known = machine->usable_bytes != SG_UNKNOWN && machine->reserve_bytes != SG_UNKNOWN;
-    uint64_t left = is_known ? bytes_less(machine->usable_bytes, machine->reserve_bytes) : SG_UNKNOWN;
-    text_size(usable, left);
-    text_size(reserve, machine->reserve_bytes);
-    check_add(check, "options", is_known && left == 0 ? CHECK_WARNING : CHECK_OK,
-              is_known && left == 0 ? copy("end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE")
-                                    : NULL,
-              "%s%s; reserve %s, so that %s could be had now", set[0] != '\0' ? "set: " : "all as by default", set,
-              reserve, usable);
+            append(&list, copy(*entry + sizeof SG_VARIABLE_PREFIX - 1));
+    if (list[0] != '\0') {
+        free(set);
+        set = text_format("set: %s", list);
+    }
+    bool is_bound, is_known = machine->usable_bytes != SG_UNKNOWN && machine->reserve_bytes != SG_UNKNOWN;
+    if (is_known) {
+        uint64_t limit = limit_of(machine, &is_bound);
+        uint64_t left = bytes_min(bytes_less(machine->usable_bytes, machine->reserve_bytes), limit);
+        check_add(check, id, left == 0 ? CHECK_WARNING : CHECK_OK,
+                  left == 0 ? copy("end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE") : NULL,
+                  "%s; reserve %s%s, so that %s could be had now", set, text_size(reserve, machine->reserve_bytes),
+                  is_bound ? ", limit by " SG_BOUNDS_FILE : "", text_size(usable, left));
+        judge_claim(check, left, bytes_min(limit, bytes_less(machine->ordinary_bytes, machine->reserve_bytes)));
+    } else {
+        check_add(check, id, CHECK_OK, NULL, "%s; how much could be had now is not known", set);
+    }
+    free(list);
     free(set);
     model_free(model);
 }
