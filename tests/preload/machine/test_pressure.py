@@ -448,6 +448,12 @@ def test_command_that_fails_is_told_once(place):
     assert stderr == "sparkguard: the command of --on-pressure ended with exit status 3\n"
 
 
+def test_python_takes_nothing_but_functions(place):
+    tools = str(Path(__file__).resolve().parents[3] / "tools/python")
+    code = f"sys.path.insert(0, {tools!r})\nimport sparkguard\ntry:\n    sparkguard.on_pressure(5)\nexcept TypeError as error:\n    say(error)\nready()\n"
+    assert place.player(code).ready() == ["on_pressure() takes a function, not int"]
+
+
 # ---- the socket ----
 
 SPEAKER = """

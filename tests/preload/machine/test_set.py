@@ -92,7 +92,7 @@ def test_later_processes_of_the_job_have_it_too(place, change, beginning):
 
 
 def test_processes_that_start_meanwhile_have_it_too(place, change):
-    """Six start while a limit is set, eight times: each of them is held to the last one."""
+    """Six start while a limit is set, eight times: each is held to the last one. tests/model/control.pml has all interleavings."""
     place.holder("malloc 1M")
     for i in range(8):
         size = 1 + i % 2
