@@ -38,19 +38,21 @@ static bool was_asked(const struct sg_givers_asked *asked, uint32_t number)
 }
 
 /* Returns the number of the process that is asked next: of those that were not asked yet, one of the job to which the most
- * is lent. SG_ENTRY_CAPACITY: there is none. */
+ * is lent, and there the one that holds the most. SG_ENTRY_CAPACITY: there is none. */
 static uint32_t find_next(const struct sg_givers_asked *asked)
 {
     struct sg_registry *registry = sg_entry_registry();
     uint32_t next = SG_ENTRY_CAPACITY;
-    uint64_t most = 0;
+    uint64_t most = 0, most_held = 0;
     if (asked->count == SG_GIVERS_ASKED_MAX)
         return SG_ENTRY_CAPACITY;
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t lent = can_give(entry) && !was_asked(asked, i) ? sg_claims_lent_to(entry->slot.job_hash) : 0;
-        if (lent > most) {
+        uint64_t held = sg_load(&entry->slot.granted_bytes);
+        if (lent > most || (lent != 0 && lent == most && held > most_held)) {
             most = lent;
+            most_held = held;
             next = i;
         }
     }

@@ -124,33 +124,32 @@ static bool is_started_by(const struct model_process *process, const struct past
                                       : strcmp(process->command, past->command) == 0;
 }
 
-/* Whether another launcher has started programs in the same run: its peak is then that of both. */
-static bool is_shared(const struct model_job *job, size_t run, uint32_t hash)
+/* Whether a process of the run was refused memory. In observe mode nothing is refused: the peak is the need. */
+static bool has_refused(const struct model_job *job, size_t run)
 {
     const struct model_process *process;
     DL_FOREACH (job->processes, process)
-        if (process->run == run && process->command_hash != 0 && process->command_hash != hash)
+        if (process->run == run && process->refused_count != 0 && !process->is_observing)
             return true;
     return false;
 }
 
+/* Adds a run if its first process was started by the command line. */
 static void add_run(struct past *past, const struct model_job *job, size_t number)
 {
     const struct model_run *run = &job->runs[number];
     const struct model_process *process;
-    uint64_t peak_bytes = 0;
-    bool has_shared = is_shared(job, number, past->hash);
     DL_FOREACH (job->processes, process) {
-        bool counts = process->run == number && (has_shared || process->pid == run->first_pid);
-        if (counts && is_started_by(process, past))
-            peak_bytes = bytes_max(peak_bytes, has_shared ? process->peak_bytes : run->peak_bytes);
-    }
-    if (peak_bytes == 0)
+        if (process->run != number || process->pid != run->first_pid || !is_started_by(process, past))
+            continue;
+        if (has_refused(job, number)) {
+            past->refused_runs++;
+        } else {
+            past->runs++;
+            past->peak_bytes = bytes_max(past->peak_bytes, run->peak_bytes);
+        }
         return;
-    past->runs += run->refused_count == 0;
-    past->refused_runs += run->refused_count != 0;
-    if (run->refused_count == 0)
-        past->peak_bytes = bytes_max(past->peak_bytes, peak_bytes);
+    }
 }
 
 static struct past find_past(const struct launch *launch)

@@ -64,6 +64,7 @@ struct launch {
     struct launch_children children;
     bool has_no_claim; /* the child was killed while it waited for the claim: it was no program yet */
     bool is_guarded;   /* the program can load the library, and the guard is not disabled */
+    bool may_guard;    /* the same, or programs that it starts may load it */
 };
 
 /* ---- options.c ---- */

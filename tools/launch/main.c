@@ -78,11 +78,15 @@ int main(int argc, char **argv)
     const char *mode = getenv(sg_option_table[SG_OPTION_MODE].variable);
     bool is_observing = mode != NULL && strcmp(mode, "observe") == 0;
     launch.is_guarded = obstacle == LAUNCH_NO_OBSTACLE && !is_disabled;
-    if ((!launch.is_guarded || is_observing) && launch.claim.is_wanted) {
+    /* A program without a dynamic linker of glibc may start others that are guarded. */
+    launch.may_guard = launch.is_guarded || (!is_disabled && (obstacle == LAUNCH_STATIC || obstacle == LAUNCH_MUSL));
+    if (launch.may_guard && !launch.is_guarded && launch.claim.is_wanted)
+        fputs("sparkguard: --claim: only guarded programs that it starts will draw on the claim\n", stderr);
+    if ((!launch.may_guard || is_observing) && launch.claim.is_wanted) {
         fprintf(stderr, "sparkguard: --claim has no effect: %s\n",
-                is_disabled         ? "the guard is disabled"
-                : launch.is_guarded ? "observe mode refuses nothing"
-                                    : "the program is not guarded");
+                is_disabled        ? "the guard is disabled"
+                : launch.may_guard ? "observe mode refuses nothing"
+                                   : "the program is not guarded");
         launch.claim.is_wanted = false;
     }
     launch_preload(library); /* also beside musl: programs of glibc that it starts are guarded */

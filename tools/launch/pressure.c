@@ -41,10 +41,10 @@ static void become_helper(const struct launch *launch, int pipe_end)
 void launch_pressure_prepare(struct launch *launch)
 {
     struct launch_pressure *pressure = &launch->pressure;
-    if ((pressure->is_socket_wanted || pressure->command != NULL) && !launch->is_guarded)
+    if ((pressure->is_socket_wanted || pressure->command != NULL) && !launch->may_guard)
         fprintf(stderr, "sparkguard: %s has no effect: the program is not guarded\n",
                 pressure->is_socket_wanted ? "--pressure-socket" : "--on-pressure");
-    if (!pressure->is_socket_wanted || !launch->is_guarded)
+    if (!pressure->is_socket_wanted || !launch->may_guard)
         return;
     pressure->listener = pressure_socket_make(&pressure->socket_path);
     if (pressure->listener < 0) {
@@ -66,7 +66,7 @@ void launch_pressure_begin(struct launch *launch)
 {
     int ends[2];
     struct launch_pressure *pressure = &launch->pressure;
-    if ((pressure->command == NULL && pressure->socket_path == NULL) || !launch->is_guarded)
+    if ((pressure->command == NULL && pressure->socket_path == NULL) || !launch->may_guard)
         return;
     if (pipe2(ends, O_CLOEXEC) == 0) {
         pressure->helper = fork();

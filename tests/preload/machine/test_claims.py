@@ -7,6 +7,7 @@ import os
 import pty
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -15,7 +16,7 @@ import time
 
 import pytest
 from lib.ledger import hash_of
-from lib.machine import GIB, LEFT, MIB, set_available, wait_until
+from lib.machine import GIB, LEFT, MIB, needs_root, set_available, wait_until
 
 CLAIM_FLAG = 1 << 7  # SG_SLOT_CLAIM
 NO_CLAIM = 124
@@ -324,12 +325,23 @@ def test_what_refuses_nothing_claims_nothing(place, claims, option, why):
     assert done.returncode == 0 and f"--claim has no effect: {why}" in done.stderr
 
 
-def test_claim_for_a_program_that_is_not_guarded(claims, tmp_path):
-    """Its memory would count twice: as used, and in the claim."""
+def test_claim_for_a_static_program_is_for_those_that_it_starts(claims, tmp_path):
     (tmp_path / "s.c").write_text("int main(void) { return 0; }\n")
     if subprocess.run(["cc", "-static", tmp_path / "s.c", "-o", tmp_path / "s"], check=False).returncode != 0:
         pytest.skip("no static libc")
     done = claims.run("4G", program=[tmp_path / "s"])
+    assert done.returncode == 0 and "sparkguard: --claim: only guarded programs that it starts will draw on the claim\n" in done.stderr
+    assert claims.run("9G", program=[tmp_path / "s"]).returncode == NO_CLAIM
+
+
+@needs_root
+def test_claim_for_a_program_that_cannot_be_guarded(claims, tmp_path):
+    """Its memory would count twice: as used, and in the claim."""
+    program = tmp_path / "true"
+    shutil.copy("/bin/true", program)
+    os.chown(program, 65534, 65534)
+    program.chmod(0o4755)
+    done = claims.run("9G", program=[program])
     assert done.returncode == 0 and "sparkguard: --claim has no effect: the program is not guarded\n" in done.stderr
 
 
@@ -356,6 +368,14 @@ def test_claim_where_the_reserve_is_all_of_the_machine(claims):
 def test_check_judges_the_claim(claims, size, options, said):
     done = claims.run(size, "--check", *options)
     assert done.returncode == 0 and said in done.stdout
+
+
+def test_check_sees_the_queue(claims):
+    claims.holder("6G")
+    claims.start("5G", "--claim-wait=60", job="first")
+    claims.wait_in_queue("first", 1)
+    assert "warning  claim       1.0 GiB cannot be claimed now: claims before it: 1\n" in claims.run("1G", "--check").stdout
+    assert "ok       claim       1.0 GiB can be claimed now\n" in claims.run("1G", "--check", "--priority=1").stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -427,15 +447,24 @@ def test_auto_leaves_out_runs_that_were_refused_memory(place, claims):
     assert done.returncode == 0 and "the highest peak of 1 recorded run, 3.0 GiB" in done.stderr
 
 
-def test_auto_of_two_command_lines_in_one_run_of_a_job(place, claims):
+def test_auto_counts_what_observe_mode_would_have_refused(place, claims):
+    words = [place.admit_take, "malloc", "1G", "malloc", "2G"]
+    claims.run(None, "--mode=observe", "--limit=2G", program=words)
+    done = claims.run("auto", program=words)
+    assert done.returncode == 0 and "the highest peak of 1 recorded run, 3.0 GiB" in done.stderr
+
+
+def test_auto_of_a_run_with_several_launchers(place, claims):
+    """The peak is that of the whole job, for the command line that began."""
     long = claims.place.tenant([*claims.command(None, job="both"), place.admit_take, "malloc", "512M", "wait"], preload=())
     long.ready()
     assert claims.run(None, job="both", program=[place.admit_take, "malloc", "2G"]).returncode == 0
     long.end()
-    for words, peak in ((["512M", "wait"], "51[23].0 MiB"), (["2G"], "2.0 GiB")):
-        process = claims.start("auto", program=[place.admit_take, "malloc", *words])
-        _, stderr = process.communicate("\n", timeout=60)
-        assert re.search(f"the highest peak of 1 recorded run, {peak}, and 10%", stderr), stderr
+    process = claims.start("auto", program=[place.admit_take, "malloc", "512M", "wait"])
+    _, stderr = process.communicate("\n", timeout=60)
+    assert "the highest peak of 1 recorded run, 2.5 GiB, and 10%" in stderr
+    done = claims.run("auto", program=[place.admit_take, "malloc", "2G"])
+    assert done.returncode == 2 and "no run of this command line is on record" in done.stderr
 
 
 def test_auto_knows_what_a_sweep_has_measured(place, claims):

@@ -203,21 +203,30 @@ def test_each_process_of_a_job_is_asked_once(place):
     assert [process.go().ready() for process in processes] == [[1]] * 4
 
 
-def test_memory_that_processes_of_a_job_share_is_held_once(place, tmp_path):
+def test_process_that_holds_the_most_is_asked_first(place):
+    """40 processes of the job have a callback; one request asks 32 of them at most."""
+    others = [giver(place, 64 * 1024) for _ in range(20)]
+    server = giver(place, 4 * GIB)
+    others += [giver(place, 64 * 1024) for _ in range(20)]
+    answers, seconds = ask(place, "malloc 6G")
+    assert answers == ["ok"] and seconds < AT_ONCE
+    assert server.go().ready() == [1] and [other.go().ready() for other in others] == [[0]] * 40
+
+
+def test_memory_that_processes_of_a_job_share_is_held_once(place):
     """Four processes map the same 2 GiB, which is less than the claim: nobody is asked."""
-    file = tmp_path / "shared"
-    file.touch()
-    os.truncate(file, 2 * GIB)
-    code = f"""
+    code = """
 import mmap
 assert register(give) == 0
 ready_pipe = os.pipe()
+file = os.memfd_create("shared")
+os.truncate(file, 2 * GIB)
 for _ in range(3):
     if os.fork() == 0:
-        mine = mmap.mmap(os.open({str(file)!r}, os.O_RDWR), 2 * GIB)
+        mine = mmap.mmap(file, 2 * GIB)
         os.write(ready_pipe[1], b".")
         time.sleep(600)
-mine = mmap.mmap(os.open({str(file)!r}, os.O_RDWR), 2 * GIB)
+mine = mmap.mmap(file, 2 * GIB)
 for _ in range(3):
     os.read(ready_pipe[0], 1)
 ready()
@@ -227,6 +236,8 @@ ready()
     command = [place.guard.build / "sparkguard", "--quiet", "--job=server", "--claim=4G", sys.executable, "-S", "-c", PLAYER + GIVER + code]
     server = place.tenant(command, preload=())
     server.ready()
+    (job,) = [job for job in place.guard.report("--all")["jobs"] if job["job"] == "server"]
+    assert [process["live_bytes"] >= 2 * GIB for process in job["processes"]] == [True] * 4
     answers, seconds = ask(place, "malloc 7G")
     assert answers == ["ENOMEM"] and seconds < AT_ONCE
     assert server.go().ready() == [0]

@@ -153,15 +153,23 @@ static uint64_t limit_of(const struct model_machine *machine, bool *is_bound)
 }
 
 /* Adds a line about --claim=SIZE. */
-static void judge_claim(struct check *check, uint64_t left_bytes, uint64_t most_bytes)
+static void judge_claim(struct check *check, const struct model *model, uint64_t left_bytes, uint64_t most_bytes)
 {
     const struct launch_claim *claim = &check->launch->claim;
+    const char *mode = getenv(sg_option_table[SG_OPTION_MODE].variable);
     char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
-    if (!claim->is_wanted || claim->is_auto)
+    bool is_observing = mode != NULL && strcmp(mode, "observe") == 0;
+    size_t before = 0;
+    if (!claim->is_wanted || claim->is_auto || is_observing || !check_is_guarded(check))
         return;
+    for (size_t i = 0; i < model->claims.count; i++)
+        before += model->claims.at[i].is_queued && model->claims.at[i].priority >= claim->priority;
     text_size(size, claim->bytes);
     text_size(left, left_bytes);
-    if (claim->bytes <= left_bytes)
+    if (claim->bytes <= left_bytes && before != 0)
+        check_add(check, "claim", CHECK_WARNING, copy("--claim-wait=SECONDS waits for it"),
+                  "%s cannot be claimed now: claims before it: %zu", size, before);
+    else if (claim->bytes <= left_bytes)
         check_add(check, "claim", CHECK_OK, NULL, "%s can be claimed now", size);
     else if (claim->bytes > most_bytes)
         check_add(check, "claim", CHECK_WARNING, copy("a smaller claim"), "%s can never be claimed here, at most %s",
@@ -188,12 +196,16 @@ void check_surroundings_options(struct check *check)
     bool is_bound, is_known = machine->usable_bytes != SG_UNKNOWN && machine->reserve_bytes != SG_UNKNOWN;
     if (is_known) {
         uint64_t limit = limit_of(machine, &is_bound);
-        uint64_t left = bytes_min(bytes_less(machine->usable_bytes, machine->reserve_bytes), limit);
+        uint64_t usable_bytes = bytes_less(machine->usable_bytes, machine->reserve_bytes),
+                 left = bytes_min(usable_bytes, limit);
+        uint64_t most =
+            bytes_less(bytes_min(machine->ordinary_bytes, machine->cgroup_limit_bytes), machine->reserve_bytes);
         check_add(check, id, left == 0 ? CHECK_WARNING : CHECK_OK,
-                  left == 0 ? copy("end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE") : NULL,
+                  usable_bytes == 0 ? copy("end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE")
+                                    : NULL,
                   "%s; reserve %s%s, so that %s could be had now", set, text_size(reserve, machine->reserve_bytes),
                   is_bound ? ", limit by " SG_BOUNDS_FILE : "", text_size(usable, left));
-        judge_claim(check, left, bytes_min(limit, bytes_less(machine->ordinary_bytes, machine->reserve_bytes)));
+        judge_claim(check, model, left, bytes_min(limit, most));
     } else {
         check_add(check, id, CHECK_OK, NULL, "%s; how much could be had now is not known", set);
     }
