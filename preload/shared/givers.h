@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* One request asks at most so many processes. */
-enum { SG_GIVERS_ASKED_MAX = 32 };
+enum { SG_GIVERS_ASKED_MAX = 16 };
 
 /* What one request has asked of others. All 0 at first. */
 struct sg_givers_asked {

@@ -204,7 +204,7 @@ def test_each_process_of_a_job_is_asked_once(place):
 
 
 def test_process_that_holds_the_most_is_asked_first(place):
-    """40 processes of the job have a callback; one request asks 32 of them at most."""
+    """40 processes of the job have a callback; one request asks 16 of them at most."""
     others = [giver(place, 64 * 1024) for _ in range(20)]
     server = giver(place, 4 * GIB)
     others += [giver(place, 64 * 1024) for _ in range(20)]
