@@ -40,7 +40,7 @@ static void *serve(void *ignored)
     sg_self.is_giving = true;
     const struct sg_registry_entry *entry = sg_entry_own();
     uint32_t seen = sg_load(&entry->pressure_answered); /* others may have asked before this thread began */
-    uint64_t answer_at_ns = 0; /* 0: all questions are answered */
+    uint64_t answer_at_ns = 0;                          /* 0: all questions are answered */
     for (;;) {
         uint64_t bytes, now_ns = sg_clock_ns(CLOCK_MONOTONIC);
         if (entry != sg_entry_own()) { /* the questions of another entry have other numbers */
