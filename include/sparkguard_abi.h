@@ -564,13 +564,13 @@ int sparkguard_claim(struct sg_claim_order *order);
 /* For sparkguard --set: raises the granted claim of this process's job to order->bytes, if that much more can be
  * claimed now. The queue does not matter. A claim that is larger by now is lowered. If the job has several, the one in
  * the lowest entry changes. This process counts no longer as one of its job and leaves no record. Returns 0 or a
- * negative errno number. -ENOENT: the job has no granted claim. -ECANCELED: others kept changing it. -EXDEV: it counts in a
- * cgroup that this process is not in. -EAGAIN: it does not fit now. -E2BIG, -ENOSYS and others: as sparkguard_claim().
- * Not thread-safe. */
+ * negative errno number. -ENOENT: the job has no granted claim. -ECANCELED: others kept changing it. -EXDEV: it counts
+ * in a cgroup that this process is not in. -EAGAIN: it does not fit now. -E2BIG, -ENOSYS and others: as
+ * sparkguard_claim(). Not thread-safe. */
 int sparkguard_raise_claim(struct sg_claim_order *order);
 
-/* For the launcher's helper, once: as sparkguard_on_pressure() of sparkguard.h, and this process counts no longer as one
- * of its job and leaves no record. The function returns the nanoseconds after which the request counts as answered;
+/* For the launcher's helper, once: as sparkguard_on_pressure() of sparkguard.h, and this process counts no longer as
+ * one of its job and leaves no record. The function returns the nanoseconds after which the request counts as answered;
  * meanwhile it may be called again. Returns 0 or a negative errno number. */
 int sparkguard_help(uint64_t (*function)(uint64_t wanted_bytes, void *data), void *data);
 

@@ -23,7 +23,7 @@
 
 #include <time.h>
 
-/* Requests under way are waited for in steps of STEP_NS, and at least for UNDER_WAY_NS; each takes some milliseconds. */
+/* Requests under way take some milliseconds. They are waited for in steps of STEP_NS, and at least for UNDER_WAY_NS. */
 #define STEP_NS UINT64_C(10000000)
 #define UNDER_WAY_NS UINT64_C(100000000)
 
@@ -63,9 +63,9 @@ static uint64_t largest_claim(void)
     return limit != 0 && limit < most ? limit : most;
 }
 
-/* Judges `more_bytes` that the job's claims are to grow by, and sets the words of the order that say what can be had. 0:
- * they fit. -E2BIG: they never will. -EINPROGRESS: not now, but without the requests that are under way. -EAGAIN: not
- * now. */
+/* Judges `more_bytes` that the job's claims are to grow by, and sets the words of the order that say what can be had.
+ * 0: they fit. -E2BIG: they never will. -EINPROGRESS: not now, but without the requests that are under way. -EAGAIN:
+ * not now. */
 static long judge(struct sg_claim_order *order, uint64_t more_bytes)
 {
     /* Managed memory is bounded by the machine and by the cgroups, and CUDA cannot use free CMA pages. */
@@ -123,8 +123,8 @@ static long try_once(struct sg_claim_order *order)
     return result == 0 ? claim_fd : result;
 }
 
-/* Tries until the result depends neither on requests that are under way nor on a change of the claim meanwhile. *seen: the
- * epoch before the last try. */
+/* Tries until the result depends neither on requests that are under way nor on a change of the claim meanwhile. *seen:
+ * the epoch before the last try. */
 static long attempt(struct sg_claim_order *order, long (*once)(struct sg_claim_order *), uint32_t *seen)
 {
     uint64_t end_ns = sg_clock_ns(CLOCK_MONOTONIC) + (order->wait_ns > UNDER_WAY_NS ? order->wait_ns : UNDER_WAY_NS);

@@ -119,18 +119,18 @@ static uint64_t less_earlier(struct sg_registry *registry, uint32_t number, uint
     return held;
 }
 
-static bool is_own_claim(const struct sg_registry_entry *entry)
+static bool is_claim_of(const struct sg_registry_entry *entry, uint64_t job)
 {
-    return entry->slot.job_hash == sg_own->slot.job_hash && sg_entry_is_claim(entry) && sg_entry_is_live(entry);
+    return entry->slot.job_hash == job && sg_entry_is_claim(entry) && sg_entry_is_live(entry);
 }
 
-/* Returns the size of all claims of this process's job. */
-static uint64_t own_claims(struct sg_registry *registry, uint32_t used)
+/* Returns the size of all claims of a job. */
+static uint64_t claims_of(struct sg_registry *registry, uint32_t used, uint64_t job)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (is_own_claim(entry))
+        if (is_claim_of(entry, job))
             sum += sg_entry_cut(sg_load(&entry->claimed_bytes));
     }
     return sum;
@@ -139,7 +139,8 @@ static uint64_t own_claims(struct sg_registry *registry, uint32_t used)
 /* Returns the rest of the claims of this process's job. */
 static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
 {
-    uint64_t sum = own_claims(registry, used), held = sum != 0 ? held_by(sg_own->slot.job_hash, false).most : 0;
+    const uint64_t job = sg_own->slot.job_hash;
+    uint64_t sum = claims_of(registry, used, job), held = sum != 0 ? held_by(job, false).most : 0;
     return sum > held ? sum - held : 0;
 }
 
@@ -189,13 +190,12 @@ static uint64_t share_of(const struct sg_registry_entry *claim)
 uint64_t sg_claims_lent_to(uint64_t job)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t claimed = 0, share = SG_SHARE_MIN, held = held_by(job, false).least;
-    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
+    const uint32_t used = sg_entry_count(registry);
+    uint64_t claimed = claims_of(registry, used, job), held = held_by(job, false).least, share = SG_SHARE_MIN;
+    for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (!sg_entry_is_claim(entry) || !sg_entry_is_live(entry) || entry->slot.job_hash != job)
-            continue;
-        sg_entry_add_cut(&claimed, sg_load(&entry->claimed_bytes));
-        share = share_of(entry) > share ? share_of(entry) : share;
+        if (is_claim_of(entry, job) && share_of(entry) > share)
+            share = share_of(entry);
     }
     return held > claimed ? (held - claimed) / share : 0;
 }
@@ -257,7 +257,7 @@ bool sg_claims_find(struct sg_granted_claim *found)
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         *found = (struct sg_granted_claim){.entry = entry, .owner = sg_load(&entry->claim)};
-        if (!is_own_claim(entry))
+        if (!is_claim_of(entry, sg_own->slot.job_hash))
             continue;
         found->bytes = sg_load(&entry->claimed_bytes);
         if (found->bytes != 0 && sg_load(&entry->claim) == found->owner)
@@ -269,8 +269,8 @@ bool sg_claims_find(struct sg_granted_claim *found)
 uint64_t sg_claims_more(uint64_t bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t claimed = own_claims(registry, sg_entry_count(registry));
-    uint64_t held = held_by(sg_own->slot.job_hash, true).least;
+    const uint64_t job = sg_own->slot.job_hash;
+    uint64_t claimed = claims_of(registry, sg_entry_count(registry), job), held = held_by(job, true).least;
     uint64_t beyond = held > claimed ? held - claimed : 0;
     return bytes > beyond ? bytes - beyond : 0;
 }

@@ -17,8 +17,8 @@
  *     is_killed[i]      the process that claims is dead, or the claim has ended: its lock is free
  *
  * Processes: CLAIMS processes, each of which claims SIZE(i) of ROOM bytes. Killer ends any of them, waiting or granted,
- * if KILLS allows. RAISERS processes of sparkguard --set each raise the granted claim 0 by one byte, once, in a registry
- * entry of their own; LOWERS more lower it by one byte. Requests of programs are in tenants.pml. An entry that another
+ * if KILLS allows. RAISERS processes of sparkguard --set each raise the granted claim 0 by one byte, once, in a
+ * registry entry of their own; LOWERS more lower it by one byte. Requests of programs are in tenants.pml. An entry that another
  * job takes while its claim is raised is not modelled.
  *
  * Properties

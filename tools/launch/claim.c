@@ -115,8 +115,8 @@ struct past {
     size_t runs, refused_runs; /* what a run needs that was refused memory is not known */
 };
 
-/* Whether the process was started by this command line. What its record shows as its command may be another one: that
- * of the interpreter of a script, or of a program to which a script has handed over. A program that runs, or whose
+/* Whether the process was started by this command line. The record may show another command: that of the interpreter
+ * of a script, or of a program to which a script has handed over. A program that runs, or whose
  * launcher was killed, has no hash yet. */
 static bool is_started_by(const struct model_process *process, const struct past *past)
 {

@@ -172,7 +172,8 @@ void launch_jail_inside(char **argv);
 /* Returns a hash of a command line, never 0, by which --claim=auto finds earlier runs. */
 uint32_t launch_command_hash(char *const *program);
 
-/* Writes into the child's segment how the child ended, which only its parent knows, and the hash of its command line. */
+/* Writes into the child's segment how the child ended, which only its parent knows, and the hash of the command line
+ * into all records of the run. */
 void launch_record(const struct launch *launch);
 
 /* ---- summary.c ---- */

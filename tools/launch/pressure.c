@@ -72,9 +72,8 @@ void launch_pressure_begin(struct launch *launch)
         pressure->helper = fork();
         if (pressure->helper == 0)
             become_helper(launch, ends[0]);
-        if (pressure->helper > 0)
-            (void)setpgid(pressure->helper,
-                          pressure->helper); /* here, too: the program may end before the helper runs */
+        if (pressure->helper > 0) /* here, too: the program may end before the helper runs */
+            (void)setpgid(pressure->helper, pressure->helper);
         close(ends[0]);
         pressure->to_helper = ends[1];
     }

@@ -53,7 +53,7 @@ static bool is_abandoned(const char *path)
     return is_refused;
 }
 
-/* Removes a folder of this user whose launcher and helper were killed together, with its socket or before there was one. */
+/* Removes a folder of this user whose launcher and helper were killed together, with its socket or without one yet. */
 static void remove_if_abandoned(const char *folder)
 {
     struct stat status;

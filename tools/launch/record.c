@@ -88,7 +88,7 @@ static void write_end(int fd, const struct launch *launch, uint32_t state)
     put_field(fd, offsetof(struct sg_slot, state), &end, sizeof end); /* last: readers test the state first */
 }
 
-/* Whether the file is a record that this launcher may write: regular, our own, of our ABI version. Fills in its slot. */
+/* Whether the file is a record that this launcher may write: regular, our own, of our ABI version. Reads the slot. */
 static bool is_ours(int fd, struct sg_slot *slot)
 {
     struct stat status;
@@ -103,12 +103,13 @@ static void write_hash(int fd, const struct launch *launch, bool is_childs)
 {
     uint64_t run = 0;
     uint32_t before = 0;
-    const uint32_t hash = launch_command_hash(launch->program);
     bool is_known =
         pread(fd, &run, sizeof run, offsetof(struct sg_segment, run)) == (ssize_t)sizeof run &&
         pread(fd, &before, sizeof before, offsetof(struct sg_segment, command_hash)) == (ssize_t)sizeof before;
-    if (is_childs || (is_known && before == 0 && run == SG_RUN((uint32_t)launch->child, launch->child_ticks)))
-        put_field(fd, offsetof(struct sg_segment, command_hash), &hash, sizeof hash);
+    if (!is_childs && !(is_known && before == 0 && run == SG_RUN((uint32_t)launch->child, launch->child_ticks)))
+        return;
+    const uint32_t hash = launch_command_hash(launch->program);
+    put_field(fd, offsetof(struct sg_segment, command_hash), &hash, sizeof hash);
 }
 
 /* Records the end in one file, or removes it if the child was no program yet. Returns whether the file belongs to the

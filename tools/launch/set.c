@@ -213,7 +213,7 @@ static bool lower(struct sg_registry_entry *entry, uint64_t owner, uint64_t byte
     while (!__atomic_compare_exchange_n(&entry->claimed_bytes, &now, bytes, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE));
     if (__atomic_load_n(&entry->claim, __ATOMIC_ACQUIRE) == owner)
         return true;
-    /* The claim of another job, which has taken the entry since. While it waits it has nothing that could be lowered. */
+    /* The claim of another job, which has taken the entry since. While it waits, it has nothing to be lowered. */
     if (__atomic_load_n(&entry->claim_wanted_bytes, __ATOMIC_ACQUIRE) != 0)
         return false;
     __atomic_compare_exchange_n(&entry->claimed_bytes, &lowered, now, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);

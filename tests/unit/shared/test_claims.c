@@ -1,6 +1,6 @@
 /*
- * test_claims.c - the granted claim of a job: finding it, what it is to grow by, changing it; and helpers of the launcher,
- * which are no processes of the job.
+ * test_claims.c - the granted claim of a job: finding it, what it is to grow by, changing it; and helpers of the
+ * launcher, which are no processes of the job.
  */
 #include "fixture.h"
 
