@@ -1,4 +1,4 @@
-"""What the lab's tests share: its programs, one jail at a time, and the canary that measures what others feel."""
+"""What the lab's tests share: its programs, one jail at a time, and the canary that tells what others feel."""
 
 import os
 import signal
@@ -11,11 +11,6 @@ from jail import Lab, Unfit
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-pthread"]
-
-
-def pytest_collection_modifyitems(items):
-    """The demo first: it is a process of its own that makes a jail, and waits while the fixture `lab` keeps the place for one."""
-    items.sort(key=lambda item: item.path.name != "test_demo.py")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@
         hog = jail.popen(["hog", ...], env)
 
 What the machine has besides is left as it is: no sysctl is written, and only processes in the jail are ever killed.
-`Lab` holds the lock that keeps two jails from being there at once, and takes away what a run that was killed left.
+A jail holds the lock that keeps two from being there at once, and takes away what a run that was killed left.
 `Unfit` says in one sentence why this machine cannot do it.
 """
 
@@ -23,7 +23,7 @@ GIB = 1 << 30
 SPARE_BYTES = 8 * GIB  # what the machine must have beside the jail
 READS_PER_SECOND = 500  # a busy NVMe; throttled writes would slow the hog, which is not what happens on one
 LOCK = Path("/run/sparkguard-lab.lock")
-LOCK_SECONDS = 300
+LOCK_SECONDS = 600  # longer than any test has a jail, also on a busy machine
 DISK = Path("/var/tmp")
 
 # Where a memory cgroup can be made, and how its limit is written: v1, then v2.
@@ -68,7 +68,7 @@ def until(condition, seconds, what):
     end = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.005)
+        time.sleep(0.005)  # poll: the condition
     return answer
 
 
@@ -99,7 +99,7 @@ def remove_group(folder):
         except OSError:
             if time.monotonic() > end:
                 raise
-            time.sleep(0.01)
+            time.sleep(0.01)  # poll: the group's processes have ended
 
 
 def make_group(places):
@@ -227,6 +227,10 @@ class Jail:
         """As the guard counts it: clean page cache is room."""
         return self.limit_bytes - max(0, self.used_bytes() - self.cache_bytes())
 
+    def least_headroom_bytes(self):
+        """The least that there ever was, by the kernel's own mark of the most. Of page cache, what is there now counts as it did then."""
+        return self.limit_bytes - self.counter("memory.max_usage_in_bytes", "memory.peak") + self.cache_bytes()
+
     def event(self, file, name):
         return int(re.search(rf"^{name} (\d+)", (self.folder / file).read_text(), re.MULTILINE)[1])
 
@@ -239,14 +243,12 @@ class Jail:
 
 
 class Lab:
-    """One at a time on a machine; a context manager. `scratch` is a folder on a disk, for the files of the tests."""
+    """A context manager. `scratch` is a folder on a disk, for the files of the tests."""
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             if os.geteuid() != 0:
                 raise Unfit("a cgroup and swap of one's own need root")
-            stack.enter_context(locked(LOCK))
-            clean_up()
             self.scratch = DISK / own_name()
             try:
                 self.scratch.mkdir(mode=0o700)
@@ -261,10 +263,12 @@ class Lab:
 
     @contextlib.contextmanager
     def jail(self, limit_bytes, swap_bytes=0):
-        """Without swap_bytes nothing in it is swapped, also where the machine has swap of its own."""
+        """One at a time on a machine. Without swap_bytes nothing in it is swapped, also where the machine has swap of its own."""
         if available_bytes() < limit_bytes + SPARE_BYTES:
             raise Unfit(f"a jail needs {SPARE_BYTES // GIB} GiB of available memory beside its own")
         with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(LOCK))
+            clean_up()
             if swap_bytes:
                 swap = stack.enter_context(swap_file(self.scratch / "swap", swap_bytes))
             made = make_group(MEMORY)
@@ -303,7 +307,7 @@ def locked(path):
             except BlockingIOError:
                 if time.monotonic() > end:
                     raise Unfit(f"another run has held {path} for {LOCK_SECONDS} s") from None
-                time.sleep(0.2)
+                time.sleep(0.2)  # poll: the lock
         yield
     finally:
         os.close(descriptor)

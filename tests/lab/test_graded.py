@@ -21,7 +21,7 @@ def below_the_floor(make_jail, programs):
     hog = jail.popen([programs / "hog", 1, mib, 100], env, stdin=subprocess.DEVNULL)
     try:
         assert hog.stdout.readline() == "full\n"
-        until(lambda: jail.headroom_bytes() < FLOOR, 10, "less than the floor")
+        until(lambda: jail.headroom_bytes() < FLOOR, 60, "less than the floor")
         yield jail
         assert hog.poll() is None and jail.oom_kills() == 0
         assert jail.headroom_bytes() < FLOOR

@@ -1,7 +1,7 @@
 """Swap death without a GPU, and its prevention.
 
-A jail of 512 MiB with a slow swap file; in it a hog whose memory cannot be swapped, as CUDA's cannot, and a canary that
-tells how late everybody else is. About 6 s a guarded scenario, 15 s a control.
+A jail of 512 MiB with a slow swap file; in it a hog whose memory cannot be swapped, as CUDA's cannot, and a canary whose
+pages are what everybody else needs. How late the canary is, is written down; what is asserted is how many of its pages had gone.
 """
 
 import contextlib
@@ -11,15 +11,14 @@ import subprocess
 import time
 
 import pytest
-from jail import GIB, MIB
+from jail import GIB, MIB, READS_PER_SECOND, until
 
 LIMIT = 512 * MIB
 RESERVE = LIMIT * 8 // 100
 GREEDY = 100_000  # MiB: more than there is
-HOG_SECONDS = 5  # a hundred rounds of the canary
-ENOUGH_SECONDS = 15  # without the guard it may go on for minutes
-FELT_SECONDS = 0.5  # what a person who types calls dead
-UNFELT_SECONDS = 0.05
+HOG_SECONDS = 1  # twenty rounds of the canary
+ENOUGH_SECONDS = 60  # without the guard it may go on for minutes
+FELT_PAGES = READS_PER_SECOND // 2  # for as many a disk that busy needs half a second: what a person who types calls dead
 
 
 @pytest.fixture
@@ -46,20 +45,21 @@ def outcome(hog):
     return int(taken), int(refused), stderr
 
 
-@pytest.mark.parametrize("hogs, threads", [(1, 1), (2, 1), (1, 4)], ids=["one_hog", "two_processes", "four_threads"])
+@pytest.mark.parametrize(
+    "hogs, threads",
+    [pytest.param(1, 1, id="one_hog"), pytest.param(2, 2, id="two_processes_of_two_threads"), pytest.param(1, 4, id="four_threads", marks=pytest.mark.long)],
+)
 def test_guarded_hog_is_refused_and_nobody_else_feels_it(guard, jail, programs, start_canary, figures, hogs, threads):
-    """Nobody: a canary in the same jail is hardly later than one outside of it, beside the same use of processors."""
-    canary, outside = start_canary(jail), start_canary(None)
-    begin = time.monotonic()
+    """Nobody: no page of a canary in the same jail has to come back from the disk."""
+    canary = start_canary(jail)
+    begin, pages = time.monotonic(), canary.pages_read()
     command = [programs / "hog", threads, GREEDY, HOG_SECONDS]
     running_hogs = [jail.popen(command, guard.environment()) for _ in range(hogs)]
     with running(running_hogs):
         outcomes = [outcome(hog) for hog in running_hogs]
-        p99, worst = canary.p99_since(begin), max(canary.late_since(begin))
-        outside_worst = max(outside.late_since(begin))
+        p99, worst, read = canary.p99_since(begin), max(canary.late_since(begin)), canary.pages_read() - pages
     taken = sum(taken for taken, *_ in outcomes)
     figures(canary_p99_ms=round(p99 * 1000, 1), canary_worst_ms=round(worst * 1000, 1), taken_mib=taken // MIB)
-    figures(outside_worst_ms=round(outside_worst * 1000, 1))
     for *_, stderr in outcomes:
         assert "sparkguard: cannot" not in stderr
         assert "in a cgroup of 512.0 MiB" in stderr
@@ -69,7 +69,7 @@ def test_guarded_hog_is_refused_and_nobody_else_feels_it(guard, jail, programs, 
     assert jail.oom_kills() == 0
     assert jail.limit_hits() == 0
     assert canary.is_alive()
-    assert p99 < UNFELT_SECONDS + outside_worst
+    assert read == 0
     for hog in running_hogs:
         entry = guard.process(hog.pid)
         assert entry["state"] == "exited" and entry["refused_count"] > 0
@@ -80,15 +80,14 @@ def unguarded():
     return {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("SPARKGUARD_")}
 
 
-@pytest.mark.parametrize("mib", [GREEDY, 496], ids=["takes_all", "leaves_too_little"])
+@pytest.mark.parametrize("mib", [pytest.param(GREEDY, id="takes_all", marks=pytest.mark.long), pytest.param(496, id="leaves_too_little")])
 def test_without_the_guard_the_hog_is_killed_or_everybody_feels_it(jail, programs, start_canary, figures, mib):
     """The control: it is the guard that makes the difference, not the jail."""
     canary = start_canary(jail)
-    begin = time.monotonic()
-    hog = jail.popen([programs / "hog", 1, mib, 10], unguarded(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    begin, pages = time.monotonic(), canary.pages_read()
+    hog = jail.popen([programs / "hog", 1, mib, 100], unguarded(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with running([hog]):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            hog.wait(ENOUGH_SECONDS)
+        until(lambda: jail.oom_kills() > 0 or canary.pages_read() - pages > FELT_PAGES, ENOUGH_SECONDS, "the kernel's killer, or a swap death")
         kills, p99, worst = jail.oom_kills(), canary.p99_since(begin), max(canary.late_since(begin))
+        figures(canary_pages_read=canary.pages_read() - pages)
     figures(canary_p99_s=round(p99, 2), canary_worst_s=round(worst, 2), oom_kills=kills, throttled=jail.is_throttled)
-    assert kills > 0 or p99 > FELT_SECONDS

@@ -1,6 +1,6 @@
 """Growth that no call announces: whoever grows ends itself before the kernel has to kill, and the others live.
 
-The jail has no swap, so that the wall is hard. What the watchdog sees is measured from outside, by the same counters.
+The jail has no swap, so that the wall is hard. How near to it the growth came, the kernel's own mark of the most tells.
 Every test named test_watchdog_... needs the watchdog.
 """
 
@@ -9,50 +9,18 @@ import re
 import select
 import signal
 import threading
-import time
+from datetime import datetime, timezone
 
 import pytest
 from jail import MIB, until
 
 LIMIT = 512 * MIB
 FLOOR = LIMIT * 8 // 100 // 4
-SEEN_EARLY = 8 * MIB  # the watchdog may read between two readings of ours, and count what we cannot see
+COUNTED_EARLY = 8 * MIB  # the watchdog may count what the processors have charged ahead, and page cache that has gone since
 HELD_MIB = 300
 SLOW, FAST = 40, 200  # MiB a second
+WAIT_SECONDS = 5  # TERM_TO_KILL_NS of preload/watch/watchdog.c
 CREEPING = 8  # so slow that the wall is farther than the watchdog waits for
-WAIT_SECONDS = 5
-END_SECONDS = 1.0  # from the floor to the end of the process that grows
-
-
-class Headroom:
-    """Looks at a jail's headroom every few milliseconds."""
-
-    def __init__(self, jail):
-        self.jail = jail
-        self.readings = [(time.monotonic(), jail.headroom_bytes())]
-        self.is_over = False
-        self.thread = threading.Thread(target=self.watch, daemon=True)
-
-    def watch(self):
-        while not self.is_over:
-            self.readings.append((time.monotonic(), self.jail.headroom_bytes()))
-            time.sleep(0.003)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *what):
-        self.is_over = True
-        self.thread.join()
-
-    @property
-    def least(self):
-        return min(headroom for _, headroom in self.readings)
-
-    def crossed(self, floor):
-        """When it was first seen below; None if it never was."""
-        return next((time for time, headroom in self.readings if headroom < floor), None)
 
 
 class Growth:
@@ -81,13 +49,11 @@ class Growth:
         return next((int(line.split()[1]) for line in list(self.said) if line.startswith("ended ")), None)
 
     def run(self):
-        """Lets it grow until it has ended or has written all: (when it ended or None, the Headroom)."""
-        with Headroom(self.jail) as headroom:
-            self.process.stdin.write("\n")
-            self.process.stdin.flush()
-            until(lambda: self.has_ended() or "done" in self.said, 60, "the end of the growth")
-            ended = time.monotonic() if self.has_ended() else None
-        return ended, headroom
+        """Lets it grow until it has ended or has written all; whether it has ended."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        until(lambda: self.has_ended() or "done" in self.said, 60, "the end of the growth")
+        return self.has_ended()
 
     def stop(self):
         """Lets what is left of it end by itself."""
@@ -120,18 +86,12 @@ def start_growth(jail, guard, programs):
         growth.kill()
 
 
-def assert_ended_in_time(growth, ended, headroom, figures):
-    late = None if ended is None else ended - (headroom.crossed(FLOOR) or ended)
-    figures(
-        end_after_floor_ms=None if late is None else round(late * 1000, 1),
-        least_headroom_mib=round(headroom.least / MIB, 1),
-        oom_kills=growth.jail.oom_kills(),
-        said=growth.said,
-    )
+def assert_ended_at_the_floor(growth, has_ended, figures):
+    least = growth.jail.least_headroom_bytes()
+    figures(least_headroom_mib=round(least / MIB, 1), oom_kills=growth.jail.oom_kills(), said=growth.said)
     assert growth.jail.oom_kills() == 0, "the kernel had to kill"
-    assert ended is not None, "it went on growing"
-    assert headroom.least < FLOOR + SEEN_EARLY, "ended though there was room"
-    assert late < END_SECONDS
+    assert has_ended, "it went on growing"
+    assert least < FLOOR + COUNTED_EARLY, "ended though there was room"
 
 
 def assert_guarded_small_programs_work(guard, jail):
@@ -143,7 +103,7 @@ def assert_guarded_small_programs_work(guard, jail):
 
 def assert_lives(bystander):
     rounds = len(bystander.rounds)
-    until(lambda: len(bystander.rounds) > rounds + 5, 10, "the bystander's next rounds")
+    until(lambda: len(bystander.rounds) > rounds + 5, 60, "the bystander's next rounds")
     assert bystander.is_alive()
 
 
@@ -156,15 +116,14 @@ def assert_recorded_as_killed(guard, pid):
     assert watchdog_events(guard, pid)
 
 
-@pytest.mark.parametrize("rate", [SLOW, FAST], ids=["slow", "fast"])
+@pytest.mark.parametrize("rate", [pytest.param(SLOW, id="slow"), pytest.param(FAST, id="fast", marks=pytest.mark.long)])
 @pytest.mark.parametrize("child", ["copy", "silent"])
 def test_watchdog_ends_the_child_that_copies(jail, guard, start_growth, start_canary, figures, child, rate):
     """Copy-on-write after fork: both hold the same, but only the child's growth can stop, whether it ever asked or not."""
     bystander = start_canary(jail, guard.environment(), mib=16)
     growth = start_growth(child, rate)
-    ended, headroom = growth.run()
-    assert_ended_in_time(growth, ended, headroom, figures)
-    until(lambda: growth.child_status() is not None, 10, "the parent's word on its child")
+    assert_ended_at_the_floor(growth, growth.run(), figures)
+    until(lambda: growth.child_status() is not None, 60, "the parent's word on its child")
     assert os.WTERMSIG(growth.child_status()) in (signal.SIGTERM, signal.SIGKILL)
     assert growth.process.poll() is None, "the parent ended too"
     assert_lives(bystander)
@@ -174,7 +133,7 @@ def test_watchdog_ends_the_child_that_copies(jail, guard, start_growth, start_ca
     assert_recorded_as_killed(guard, growth.pid)
 
 
-@pytest.mark.parametrize("rate", [SLOW, FAST], ids=["slow", "fast"])
+@pytest.mark.parametrize("rate", [pytest.param(SLOW, id="slow"), pytest.param(FAST, id="fast", marks=pytest.mark.long)])
 def test_watchdog_ends_the_process_that_fills_what_was_never_promised(
     jail, guard, start_growth, start_canary, figures, rate
 ):
@@ -183,8 +142,7 @@ def test_watchdog_ends_the_process_that_fills_what_was_never_promised(
     growth = start_growth("sparse", rate)
     bystanders.append(start_canary(jail, guard.environment(), mib=80))
     assert growth.pid == growth.process.pid
-    ended, headroom = growth.run()
-    assert_ended_in_time(growth, ended, headroom, figures)
+    assert_ended_at_the_floor(growth, growth.run(), figures)
     growth.stop()
     assert -growth.process.returncode in (signal.SIGTERM, signal.SIGKILL)
     for bystander in bystanders:
@@ -197,8 +155,7 @@ def test_watchdog_kills_who_does_not_heed_sigterm(jail, guard, start_growth, sta
     """At once when it goes on growing: five seconds are not there."""
     bystander = start_canary(jail, guard.environment(), mib=16)
     growth = start_growth("deaf", SLOW)
-    ended, headroom = growth.run()
-    assert_ended_in_time(growth, ended, headroom, figures)
+    assert_ended_at_the_floor(growth, growth.run(), figures)
     growth.stop()
     assert -growth.process.returncode == signal.SIGKILL
     assert_lives(bystander)
@@ -216,15 +173,18 @@ def test_watchdog_kills_who_stays_below_the_floor(jail, guard, start_growth, sta
     bystander = start_canary(jail, guard.environment(), mib=16)
     env = {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M"}
     growth = start_growth("deaf", CREEPING, more_mib=room_to(jail, 48 * MIB), env=env)
-    _, headroom = growth.run()
-    until(growth.has_ended, 20, "its end")
-    seconds = time.monotonic() - headroom.crossed(64 * MIB)
-    figures(end_after_floor_s=round(seconds, 1))
-    assert seconds > WAIT_SECONDS - 0.5, "the wall was not near: it should have had its time"
+    assert not growth.run()
+    assert growth.jail.headroom_bytes() < 64 * MIB and growth.jail.oom_kills() == 0
+    until(growth.has_ended, 60, "its end")
+    ended = datetime.now(timezone.utc)
     growth.stop()
     assert -growth.process.returncode == signal.SIGKILL
     assert jail.oom_kills() == 0
     assert_lives(bystander)
+    (asked,) = (event["time"] for event in guard.process(growth.pid)["events"] if event["what"].startswith("watchdog: sent SIGTERM"))
+    seconds = (ended - datetime.fromisoformat(asked.replace("Z", "+00:00"))).total_seconds()
+    figures(sigterm=asked, to_sigkill_s=seconds)
+    assert seconds >= WAIT_SECONDS, "the wall was not near: it should have had its time"
 
 
 def test_watchdog_warns_only_if_told_so(jail, guard, start_growth, start_canary):
@@ -232,7 +192,7 @@ def test_watchdog_warns_only_if_told_so(jail, guard, start_growth, start_canary)
     env = {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M", "SPARKGUARD_WATCHDOG": "warn"}
     growth = start_growth("sparse", SLOW, more_mib=room_to(jail, 48 * MIB), env=env)
     growth.run()
-    until(lambda: watchdog_events(guard, growth.pid), 10, "the warning")
+    until(lambda: watchdog_events(guard, growth.pid), 60, "the warning")
     assert_lives(bystander)
     assert not growth.has_ended()
 
@@ -241,16 +201,16 @@ def test_watchdog_ends_nobody_above_the_floor(jail, guard, start_growth, start_c
     """The reserve is there to be used by what no call announces."""
     bystander = start_canary(jail, guard.environment(), mib=16)
     growth = start_growth("sparse", FAST, more_mib=room_to(jail, 2 * FLOOR))
-    ended, headroom = growth.run()
-    assert headroom.least < 3 * FLOOR
+    assert not growth.run()
+    assert jail.least_headroom_bytes() < 3 * FLOOR
     assert_lives(bystander)
-    assert ended is None and not growth.has_ended()
+    assert not growth.has_ended()
 
 
 def test_without_the_watchdog_the_kernel_kills(jail, start_growth, figures):
     """The control: nothing else in the jail keeps the child from growing into the wall."""
     growth = start_growth("copy", FAST, env={"SPARKGUARD_WATCHDOG": "off"})
-    _, headroom = growth.run()
-    until(lambda: jail.oom_kills() > 0, 20, "the OOM killer")
-    figures(oom_kills=jail.oom_kills(), least_headroom_mib=round(headroom.least / MIB, 1))
-    assert headroom.crossed(FLOOR) is not None
+    growth.run()
+    until(lambda: jail.oom_kills() > 0, 60, "the OOM killer")
+    figures(oom_kills=jail.oom_kills(), least_headroom_mib=round(jail.least_headroom_bytes() / MIB, 1))
+    assert jail.least_headroom_bytes() < FLOOR
