@@ -136,6 +136,12 @@ test: ## install what is missing, build, run every test
 	$(Q)$(MAKE) --no-print-directory all sim demo-programs unit programs fuzz bench-programs
 	$(Q)BUILD=$(BUILD) tests/run
 
+steady: ## tests beside a load and on one processor, N=20 times, all of unit, preload, sim and cli or TESTS="tests/preload/mmap"
+	$(Q)scripts/install-deps build test steady
+	$(Q)$(MAKE) --no-print-directory all sim demo-programs unit programs
+	$(Q)BUILD=$(BUILD) N=$(or $(N),1) tests/steady $(TESTS)
+.PHONY: steady
+
 check: ## formatter, linters, shell checks, structure rules
 	$(Q)scripts/install-deps build check
 	$(Q)$(MAKE) --no-print-directory WERROR=1 BUILD=build/werror all unit
