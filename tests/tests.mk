@@ -142,13 +142,17 @@ steady: ## tests beside a load and on one processor, N=20 times, all of unit, pr
 	$(Q)BUILD=$(BUILD) N=$(or $(N),1) tests/steady $(TESTS)
 .PHONY: steady
 
+# What was built with warnings as errors is not built again for that.
+CHECKED := $(if $(filter 1,$(WERROR)),$(BUILD),build/werror)
 check: ## formatter, linters, shell checks, structure rules
 	$(Q)scripts/install-deps build check
-	$(Q)$(MAKE) --no-print-directory WERROR=1 BUILD=build/werror all unit
+	$(Q)$(MAKE) --no-print-directory WERROR=1 BUILD=$(CHECKED) all unit
 	$(Q)$(MAKE) --no-print-directory WERROR=1 BUILD=build/werror-clang CC=clang CFLAGS=-O0 all
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/libsparkguard-core.a
 	$(Q)CUDA_HOME=$(CUDA_HOME) scripts/check
 
+# CI runs of the emulator's and the sanitizers' tests those that the change since the last whole run touched; make qualify runs all.
+TOUCHED_OF := tests/touched $(if $(filter 1,$(TOUCHED)),,--all)
 ifeq ($(shell uname -m),aarch64)
 cross: test
 else
@@ -164,7 +168,7 @@ NOT_EMULATED := $(addprefix tests/,preload/heap/test_heap.py preload/heap/test_s
     $(addprefix sim/limits/,test_meminfo.py test_refusal.py test_reserve.py test_spark.py) sim/calls/test_gpu_programs.py)
 # Of some of them make qualify runs more (tests/lib/target.py).
 EMULATED := $(filter-out $(NOT_EMULATED),$(wildcard tests/preload/*/test_*.py tests/sim/*/test_*.py)) tests/qualification/test_signals.py
-cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user
+cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user (TOUCHED=1: what a change touched)
 	$(Q)scripts/install-deps build test cross
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs
 	$(Q)$(MAKE) --no-print-directory sim
@@ -173,17 +177,16 @@ cross: ## build for aarch64 with warnings as errors; its unit, preload and simul
 	$(Q)$(EMULATE) tests/run --unit
 	$(foreach file,$(NOT_EMULATED),$(if $(wildcard $(file)),,$(error $(file) of NOT_EMULATED is missing)))
 	$(if $(EMULATED),,$(error EMULATED names no tests: tests/run would run all of them, for hours))
-	$(Q)JOBS=4 $(EMULATE) tests/run $(EMULATED)
+	$(Q)targets="$$(ALL='$(EMULATED)' $(TOUCHED_OF) cross)" && if [ -n "$$targets" ]; then JOBS=4 $(EMULATE) tests/run $$targets; fi
 endif
 
-sanitize: ## core and tools under ASan+UBSan, the core under TSan
+sanitize: ## core and tools under ASan+UBSan, the core under TSan (TOUCHED=1: of the tools' tests those that a change touched)
 	$(Q)scripts/install-deps build test
 	$(Q)$(MAKE) --no-print-directory library
 	$(Q)$(MAKE) --no-print-directory SAN=address tools unit fuzz build/address/tests/programs/host_deny
 	$(Q)cp build/libsparkguard.so build/address/
 	$(Q)BUILD=build/address tests/run --unit
-	$(Q)BUILD=build/address tests/run tests/cli
-	$(Q)BUILD=build/address tests/run tests/qualification/test_fuzz.py
+	$(Q)targets="$$($(TOUCHED_OF) sanitize)" && if [ -n "$$targets" ]; then BUILD=build/address tests/run $$targets; fi
 	$(Q)$(MAKE) --no-print-directory SAN=thread unit
 	$(Q)BUILD=build/thread tests/run --unit
 .PHONY: test check cross sanitize
