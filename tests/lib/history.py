@@ -3,14 +3,8 @@
 import json
 import shutil
 import subprocess
-import time
 
-
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+from .waiting import wait_until
 
 
 def kept(guard):

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from .ledger import SHARING, Ledger
-from .target import IS_EMULATED, SLOWER
+from .target import IS_EMULATED
+from .waiting import wait_until as wait_until
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -87,13 +87,6 @@ def in_jail(guard, jail, *commands, env=None):
     script = f'echo $$ > {jail}/cgroup.procs && LD_PRELOAD={library} exec "$@"'
     command = ["/bin/sh", "-c", script, "sh", str(guard.build / "tests/programs/admit_take"), *commands]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
-
-
-def wait_until(condition):
-    end = time.monotonic() + 10 * SLOWER
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 class Tenant:
