@@ -89,6 +89,12 @@ def in_jail(guard, jail, *commands, env=None):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
 
 
+def slept(pid):
+    """How often the main thread of a process has slept: exact at any instant, and no more of it on a busy machine."""
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
+
+
 class Tenant:
     """A guarded program that says "ready", and goes on when it gets a line."""
 

@@ -7,20 +7,18 @@ import time
 from pathlib import Path
 
 import pytest
-from giving import AT_ONCE, DEADLINE, GIVER, GIVES, ask, entry_flags, giver
+from giving import AT_ONCE, DEADLINE, GIVER, GIVES, ask, entry_flags, given, giver
 from lib.machine import GIB, LEFT, MIB, PLAYER, meminfo, wait_until
-from lib.target import SLOWER
 
 
 def test_memory_is_given_back_before_a_refusal(place):
     server = giver(place, 4 * GIB)
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ok"] and seconds < AT_ONCE
+    assert given(place, "malloc 6G") == ["ok"]
     assert server.go().ready() == [1]
 
 
 def test_question_that_comes_before_the_thread_begins_is_answered(place):
-    """The main thread keeps the processor of both for 0.7 s after the callback is known."""
+    """The main thread keeps the processor of both for 0.4 s after the callback is known."""
     code = """
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 try:
@@ -30,7 +28,7 @@ except OSError:
 held += [malloc(GIB) for _ in range(4)]
 assert register(give) == 0
 say("ready")
-end = time.monotonic() + 0.7
+end = time.monotonic() + 0.4
 while time.monotonic() < end:
     pass
 ready()
@@ -40,8 +38,7 @@ ready()
     server = place.player(GIVER + code, env={"SPARKGUARD_JOB": "server"})
     if "unable" in server.ready():
         pytest.skip("needs the right to SCHED_FIFO")
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ok"] and seconds < AT_ONCE
+    assert given(place, "malloc 6G") == ["ok"]
     server.ready()
     assert server.go().ready() == [1]
 
@@ -54,7 +51,7 @@ def test_what_fits_asks_nobody(place):
 
 def test_it_is_said_how_much_is_missing(place):
     server = giver(place, 4 * GIB, rest="say(asked[0] >> 20)")
-    assert place.take("malloc 6G") == ["ok"]
+    assert given(place, "malloc 6G") == ["ok"]
     missing, count = server.go().ready()
     assert count == 1 and 2048 - 8 <= missing <= 2048 + 8
 
@@ -63,42 +60,40 @@ def test_hundred_races_are_won(place):
     rest = "for _ in range(100):\n    held.append(malloc(4 * GIB))\n    ready()"
     server = giver(place, 4 * GIB, rest=rest)
     for _ in range(100):
-        answers, seconds = ask(place, "malloc 6G")
-        assert answers == ["ok"] and seconds < 1 * SLOWER
+        assert given(place, "malloc 6G") == ["ok"]
         server.go().ready()
     server.go()
 
 
 def test_without_a_callback_the_answer_comes_at_once(place):
     giver(place, 4 * GIB, callback="None")
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    answers, sleeps = ask(place, "malloc 6G")
+    assert answers == ["ENOMEM"] and sleeps < AT_ONCE
 
 
 def test_limit_asks_nobody(place):
     server = giver(place, 4 * GIB)
-    answers, seconds = ask(place, "malloc 3G", env={"SPARKGUARD_LIMIT": "2G"})
-    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    answers, sleeps = ask(place, "malloc 3G", env={"SPARKGUARD_LIMIT": "2G"})
+    assert answers == ["ENOMEM"] and sleeps < AT_ONCE
     assert server.go().ready() == [0]
 
 
 def test_more_than_the_machine_has_asks_nobody(place):
     server = giver(place, 4 * GIB)
-    answers, seconds = ask(place, "malloc 20G")
-    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    answers, sleeps = ask(place, "malloc 20G")
+    assert answers == ["ENOMEM"] and sleeps < AT_ONCE
     assert server.go().ready() == [0]
 
 
 def test_largest_is_asked_first(place):
     large, small = giver(place, 4 * GIB), giver(place, GIB, job="notebook")
-    assert place.take("malloc 5G") == ["ok"]
+    assert given(place, "malloc 5G") == ["ok"]
     assert large.go().ready() == [1] and small.go().ready() == [0]
 
 
 def test_next_one_is_asked_if_the_first_gives_nothing(place):
     mute, small = giver(place, 4 * GIB, callback="lambda wanted, data: asked.append(wanted)"), giver(place, GIB, job="notebook")
-    answers, seconds = ask(place, "malloc 3500M")
-    assert answers == ["ok"] and seconds < AT_ONCE
+    assert given(place, "malloc 3500M") == ["ok"]
     assert mute.go().ready() == [1] and small.go().ready() == [1]
 
 
@@ -114,27 +109,27 @@ def sharer(place, job, size, *options):
 def test_what_exceeds_the_claim_counts_for_its_share(place):
     """3 GiB beyond the claim with share 4 are less than 1 GiB with share 1."""
     server, notebook = sharer(place, "server", 4 * GIB, "--min=1G", "--share=4"), giver(place, GIB, job="notebook")
-    assert place.take("malloc 3500M") == ["ok"]
+    assert given(place, "malloc 3500M") == ["ok"]
     assert server.go().ready() == [0] and notebook.go().ready() == [1]
 
 
 def test_share_is_one_without_the_option(place):
     server, notebook = sharer(place, "server", 4 * GIB, "--min=1G"), giver(place, GIB, job="notebook")
-    assert place.take("malloc 3500M") == ["ok"]
+    assert given(place, "malloc 3500M") == ["ok"]
     assert server.go().ready() == [1] and notebook.go().ready() == [0]
 
 
 def test_job_within_its_claim_is_not_asked(place):
     """What it gave back would be its own again, so the request is refused without waiting for it."""
     server = sharer(place, "server", 3 * GIB, "--claim=4G")
-    answers, seconds = ask(place, "malloc 5G")
-    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    answers, sleeps = ask(place, "malloc 5G")
+    assert answers == ["ENOMEM"] and sleeps < AT_ONCE
     assert server.go().ready() == [0]
 
 
 def test_minimum_stays_when_the_rest_is_given_back(place):
     server = sharer(place, "server", 4 * GIB, "--claim=2G")
-    assert place.take("malloc 5500M") == ["ok"]
+    assert given(place, "malloc 5500M") == ["ok"]
     place.assert_left(LEFT - 2 * GIB, above=16 * MIB)
     (job,) = [job for job in place.guard.report("--all")["jobs"] if job["job"] == "server"]
     assert (job["share"], job["claimed_bytes"]) == (1, 2 * GIB)
@@ -151,20 +146,20 @@ def test_report_shows_the_share(place):
 def test_next_one_is_asked_although_the_first_holds_less_by_then(place):
     """The first job has given all back, so the second one holds the most now."""
     first, second = giver(place, 3 * GIB, job="server"), giver(place, 2 * GIB, job="notebook")
-    assert place.take("malloc 6500M") == ["ok"]
+    assert given(place, "malloc 6500M") == ["ok"]
     assert first.go().ready() == [1] and second.go().ready() == [1]
 
 
 def test_next_one_is_asked_if_the_first_gives_a_part(place):
     part = "lambda wanted, data: (asked.append(wanted), [libc.free(held.pop()) for _ in range(3)])"
     first, second = giver(place, 3 * GIB, callback=part, job="server"), giver(place, 2 * GIB, job="notebook")
-    assert place.take("malloc 6G") == ["ok"]
+    assert given(place, "malloc 6G") == ["ok"]
     assert first.go().ready() == [1] and second.go().ready() == [1]
 
 
 def test_each_process_of_a_job_is_asked_once(place):
     processes = [giver(place, GIB) for _ in range(4)]
-    assert place.take("malloc 7500M") == ["ok"]
+    assert given(place, "malloc 7500M") == ["ok"]
     assert [process.go().ready() for process in processes] == [[1]] * 4
 
 
@@ -173,8 +168,7 @@ def test_process_that_holds_the_most_is_asked_first(place):
     others = [giver(place, 64 * 1024) for _ in range(20)]
     server = giver(place, 4 * GIB)
     others += [giver(place, 64 * 1024) for _ in range(20)]
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ok"] and seconds < AT_ONCE
+    assert given(place, "malloc 6G") == ["ok"]
     assert server.go().ready() == [1] and [other.go().ready() for other in others] == [[0]] * 40
 
 
@@ -190,7 +184,7 @@ for _ in range(3):
     if os.fork() == 0:
         mine = mmap.mmap(file, 2 * GIB)
         os.write(ready_pipe[1], b".")
-        time.sleep(600)
+        time.sleep(600)  # holds: the mapping, until the test kills it
 mine = mmap.mmap(file, 2 * GIB)
 for _ in range(3):
     os.read(ready_pipe[0], 1)
@@ -203,13 +197,13 @@ ready()
     server.ready()
     (job,) = [job for job in place.guard.report("--all")["jobs"] if job["job"] == "server"]
     assert [process["live_bytes"] >= 2 * GIB for process in job["processes"]] == [True] * 4
-    answers, seconds = ask(place, "malloc 7G")
-    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    answers, sleeps = ask(place, "malloc 7G")
+    assert answers == ["ENOMEM"] and sleeps < AT_ONCE
     assert server.go().ready() == [0]
 
 
 BAD = {
-    "hangs": "lambda wanted, data: time.sleep(60)",
+    "hangs": "lambda wanted, data: time.sleep(600)",  # holds: until the test kills it
     "allocates": "lambda wanted, data: [malloc(GIB) for _ in range(8)]",
     "throws": "lambda wanted, data: 1 / 0",
     "forks": "lambda wanted, data: os.waitpid(os.fork() or os._exit(0), 0)",
@@ -220,9 +214,9 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD)
 def test_bad_callbacks_harm_nobody(place, bad):
     giver(place, 4 * GIB, callback=BAD[bad])
-    answers, seconds = ask(place, "malloc 6G malloc 1G")
+    answers, sleeps = ask(place, "malloc 6G malloc 1G")
     assert answers == ["ENOMEM", "ok" if bad != "allocates" else answers[1]]
-    assert seconds < (DEADLINE + 2) * SLOWER
+    assert sleeps < 2 * DEADLINE, "one deadline, and not one for each request"
 
 
 def test_answer_is_waited_for_although_a_scan_would_end_earlier(place):
@@ -234,35 +228,37 @@ def test_answer_is_waited_for_although_a_scan_would_end_earlier(place):
     give = f"""
 def slowly(wanted, data):
     for text in {steps!r}:
-        time.sleep(0.4)
+        time.sleep(0.4)  # pace: memory that comes back in two steps
         open({str(path)!r} + ".new", "w").write(text)
         os.rename({str(path)!r} + ".new", {str(path)!r})
 """
     code = GIVER + give + "held.append(malloc(64 * MIB))\nassert register(slowly) == 0\nready()\n"
     place.player(code, env={"SPARKGUARD_JOB": "server"}).ready()
     os.kill(idle.pid, signal.SIGSTOP)
-    assert place.take("malloc 3G") == ["ok"]
+    assert given(place, "malloc 3G") == ["ok"]
     os.kill(idle.pid, signal.SIGCONT)
 
 
 def test_sparkguard_wait_is_the_deadline(place):
     giver(place, 4 * GIB, callback=BAD["hangs"])
-    answers, seconds = ask(place, "malloc 6G", env={"SPARKGUARD_WAIT": "0.3"})
-    assert answers == ["ENOMEM"] and 0.3 <= seconds < AT_ONCE
+    begin = time.monotonic()
+    answers, sleeps = ask(place, "malloc 6G", env={"SPARKGUARD_WAIT": "0.3"})
+    assert answers == ["ENOMEM"] and time.monotonic() - begin >= 0.3 and sleeps < AT_ONCE
 
 
 def test_hanging_one_does_not_keep_others_from_giving(place):
     giver(place, 3 * GIB, callback=BAD["hangs"])
     giver(place, 2 * GIB, job="notebook")
-    answers, seconds = ask(place, "malloc 4G")
-    assert answers == ["ok"] and 0.5 <= seconds < DEADLINE * SLOWER
+    begin = time.monotonic()
+    assert given(place, "malloc 4G") == ["ok"]
+    assert time.monotonic() - begin >= 0.5, "a process has so long to answer before the next one is asked, too"
 
 
 def test_callback_can_be_taken_back(place):
     server = giver(place, 4 * GIB, rest="say(register(None))\nready()")
     assert server.go().ready() == [0]
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    answers, sleeps = ask(place, "malloc 6G")
+    assert answers == ["ENOMEM"] and sleeps < AT_ONCE
 
 
 def test_child_has_no_callback(place):
@@ -286,8 +282,8 @@ def test_program_ends_although_its_callback_hangs(place):
 
 def test_own_job_is_not_asked(place):
     server = giver(place, 4 * GIB, job="job")
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    answers, sleeps = ask(place, "malloc 6G")
+    assert answers == ["ENOMEM"] and sleeps < AT_ONCE
     assert server.go().ready() == [0]
 
 
@@ -310,8 +306,8 @@ held = [libc.malloc(1 << 30) for _ in range(4)]
 open(os.environ.get("PID_FILE", os.devnull), "w").write(str(os.getpid()))
 signal.signal(signal.SIGUSR1, lambda *_: [libc.free(held.pop()) for _ in range(len(held))])
 print("ready", flush=True)
-for _ in range(600):
-    time.sleep(0.1)
+while True:
+    time.sleep(600)  # holds: the memory, until a signal
 """
 
 
@@ -319,22 +315,19 @@ def test_command_is_run_and_told_how_much(place, tmp_path):
     said, pid = tmp_path / "said", tmp_path / "pid"
     commanded(place, f"echo $SPARKGUARD_WANTED_BYTES >>{said}; kill -USR1 $(cat {pid})", HOLD, {"PID_FILE": pid})
     wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ok"] and seconds < AT_ONCE
+    assert given(place, "malloc 6G") == ["ok"]
     (wanted,) = said.read_text().split()
     assert 2 * GIB - 8 * MIB <= int(wanted) <= 2 * GIB + 8 * MIB
 
 
 def test_command_that_hangs_harms_nobody(place, tmp_path):
-    server = commanded(place, f"echo >{tmp_path}/began; sleep 100", HOLD)
+    server = commanded(place, f"echo >{tmp_path}/began; sleep 600", HOLD)
     wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
-    answers, seconds = ask(place, "malloc 6G", env={"SPARKGUARD_WAIT": "0.5"})
-    assert answers == ["ENOMEM"] and seconds < AT_ONCE
+    answers, sleeps = ask(place, "malloc 6G", env={"SPARKGUARD_WAIT": "0.3"})
+    assert answers == ["ENOMEM"] and sleeps < AT_ONCE
     assert (tmp_path / "began").exists()
     os.kill(server.pid, signal.SIGTERM)
-    begin = time.monotonic()
-    assert server.process.wait(20) == -signal.SIGTERM
-    assert time.monotonic() - begin < 3 * SLOWER
+    assert server.process.wait(60) == -signal.SIGTERM, "long before the command ends"
 
 
 def test_helper_is_no_process_of_the_job(place, tmp_path):
@@ -370,13 +363,12 @@ def test_python_gives_memory_back(place, end):
     tools = str(Path(__file__).resolve().parents[3] / "tools/python")
     server = place.player(PACKAGE.format(tools=tools, end=end), env={"SPARKGUARD_JOB": "server"})
     server.ready()
-    answers, seconds = ask(place, "malloc 6G")
-    assert answers == ["ok"] and seconds < AT_ONCE
+    assert given(place, "malloc 6G") == ["ok"]
     _, stderr = server.process.communicate("\n", timeout=30)
     assert ("ValueError: no more" in stderr) == ("raise" in end) and server.process.returncode == 0
 
 
-@pytest.mark.parametrize(("seconds", "last"), [(0.7, ["begins", "ends"]), (60, ["begins"])])
+@pytest.mark.parametrize(("seconds", "last"), [(0.3, ["begins", "ends"]), (600, ["begins"])])
 def test_end_of_python_waits_for_the_function_but_not_for_ever(place, seconds, last):
     tools = str(Path(__file__).resolve().parents[3] / "tools/python")
     text = f"""
@@ -386,7 +378,7 @@ more = [malloc(GIB) for _ in range(4)]
 def give(wanted_bytes):
     say("begins")
     os.write(begun[1], b".")
-    time.sleep({seconds})
+    time.sleep({seconds})  # pace: the function takes so long
     say("ends")
 begun = os.pipe()
 assert sparkguard.on_pressure(give)
@@ -402,11 +394,9 @@ os.wait()
     server.ready()
     server.process.stdin.write("\n")
     server.process.stdin.flush()
-    begin = time.monotonic()
     assert place.take("malloc 6G", env={"SPARKGUARD_WAIT": "0.3"}) == ["ENOMEM"]
-    stdout, stderr = server.process.communicate(timeout=30)
+    stdout, stderr = server.process.communicate(timeout=60)
     assert (server.process.returncode, stdout.splitlines()) == (0, last), stderr
-    assert time.monotonic() - begin < 10 * SLOWER
 
 
 def test_command_that_fails_is_told_once(place):
