@@ -4,10 +4,10 @@ import mmap
 import resource
 import subprocess
 import textwrap
-import time
 
 import pytest
 from lib.target import CC, PYTHON
+from lib.waiting import wait_until
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -286,10 +286,8 @@ def test_a_site_that_was_seen_without_a_descriptor_gets_its_name_later(guard, li
     command = [PYTHON, "-S", "-c", NO_DESCRIPTOR, *libraries]
     with guard.popen(command, stdin=subprocess.PIPE, preexec_fn=limit) as process:
         assert process.stdout.readline() == "taken\n"
-        deadline = time.monotonic() + 60
-        while not (found := blocks_of(guard.processes(process.pid)[0], libraries[1])):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+        found = wait_until(lambda: process.poll() is not None or blocks_of(guard.processes(process.pid)[0], libraries[1]))
+        assert process.poll() is None
         process.communicate("x", timeout=60)
     ((place, (domain, held, count)),) = found.items()
     assert (place, domain, count) == (("libtwo.so", "take"), "heap", 1) and held >= 30 * MIB

@@ -66,11 +66,11 @@ static uint64_t hold_until_watched(void)
     base = malloc(300 * MIB);
     CHECK(base != NULL);
     for (int i = 0; (segment->slot.flags & SG_SLOT_WATCHED) == 0; i++) {
-        CHECK(i < 4000);
-        nanosleep(&pause, NULL);
+        CHECK(i < 12000); /* a minute */
+        nanosleep(&pause, NULL); /* poll: the watchdog */
     }
-    nanosleep(&pause, NULL); /* the next request takes a new snapshot */
-    nanosleep(&pause, NULL);
+    nanosleep(&pause, NULL); /* pace: the next request takes a new snapshot, as this one is 5 ms old */
+    nanosleep(&pause, NULL); /* pace: the same */
     return malloc_usable_size(base);
 }
 
@@ -494,13 +494,14 @@ CASE(headroom_that_falls_leaves_credit_at_most)
     CHECK_EQUAL(pthread_barrier_init(&barrier, NULL, 9), 0);
     for (uintptr_t i = 0; i < 8; i++)
         CHECK_EQUAL(pthread_create(&thread[i], NULL, worker, (void *)i), 0);
-    const struct timespec while_they_run = {0, 300000000}, longer_than_a_snapshot = {0, 20000000};
-    nanosleep(&while_they_run, NULL);
+    const struct timespec moment = {0, 1000000}, longer_than_a_snapshot = {0, 20000000};
+    while (credit() == 0)
+        nanosleep(&moment, NULL); /* poll: until they run */
     phase = 1;
     pthread_barrier_wait(&barrier);
     uint64_t had = credit(), sum = 0;
     write_meminfo(512); /* somebody took it: less than the reserve is left */
-    nanosleep(&longer_than_a_snapshot, NULL);
+    nanosleep(&longer_than_a_snapshot, NULL); /* pace: the snapshot is out of date */
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     for (int i = 0; i < 8; i++)
