@@ -215,7 +215,8 @@ def test_requests_below_large_are_refused_in_silence(guard):
 
 # ---- growing by realloc: every step is asked ----
 
-GROWTHS = [(8, 1), (16, 1), (24, 1), (1000, 1), (4096, 1), (4104, 4), (65536, 40), (8, 300), (4096, 300), (100000, 300)]
+GROWTHS = [pytest.param(8, 1, marks=pytest.mark.long), pytest.param(16, 1, marks=pytest.mark.long), (24, 1), (1000, 1), (4096, 1),
+           (4104, 4), (65536, 40), (8, 300), (4096, 300), (100000, 300)]
 
 
 def held(done):

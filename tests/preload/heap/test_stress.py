@@ -16,13 +16,13 @@ def stress(guard, seed, threads, rounds, steps, timeout=60, **options):
     assert heap + mapping == threads * rounds * steps and min(heap, mapping) > heap // 2
 
 
-@pytest.mark.parametrize("seed", range(1, 6 if IS_LONG else 3))
+@pytest.mark.parametrize("seed", range(1, 6 if IS_LONG else 2))
 def test_stress_in_four_threads_counted_to_the_byte(guard, seed):
     stress(guard, seed, threads=4, rounds=30, steps=2000 // STRESS_DIVISOR)
 
 
 def test_long_stress_in_eight_threads_counted_to_the_byte(guard):
-    stress(guard, seed=77, threads=8, rounds=10, steps=(10000 if IS_LONG else 3000) // STRESS_DIVISOR, timeout=110)
+    stress(guard, seed=77, threads=8, rounds=10, steps=(10000 if IS_LONG else 1500) // STRESS_DIVISOR, timeout=110)
 
 
 def test_stress_checked_at_every_step(guard):

@@ -8,14 +8,20 @@ import random
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from giving import ask
 from lib.ledger import BEGIN, CHOOSING, EMPTY, ENTRY, ENTRY_BYTES, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SHARING, VERSION, hash_of
-from lib.machine import GIB, LEFT, MIB, NEAR, needs_root
-from lib.target import IS_SLOW, MACHINE
+from lib.machine import GIB, LEFT, MIB, NEAR, Place, needs_root, slept
+from lib.target import IS_LONG, MACHINE
+from lib.waiting import wait_until
 
 WAIT_SECONDS = 3  # seconds that anybody may be held up by somebody else
-AT_ONCE = 2.5 if IS_SLOW else 1  # seconds
+# A request that waits looks after 1, 2, 4, 8, 16 and 32 ms, and then every 50 ms (preload/admit/wait.c): 65 times in three seconds. A busy
+# machine makes that no more. A program of these tests sleeps 4 times besides.
+LOOKS = 65
+AT_ONCE = 20  # sleeps: less than half a second
 
 
 # ---- a ledger that cannot be used ----
@@ -185,15 +191,12 @@ def has_joined(place, pid):
         return place.ledger.of(pid) is not None
 
 
-def test_promises_count_for_newcomers_a_second_after_the_directory_was_removed(place):
+def test_promises_count_for_newcomers_soon_after_the_directory_was_removed(place):
     """The processes ask for nothing: their watchdogs see that those who come meet elsewhere."""
     tenants = [place.holder("malloc 3G"), place.holder("malloc 1G")]
     remove(place.guard.directory)
     newcomer = place.holder("malloc 500M")
-    end = time.monotonic() + AT_ONCE
-    while not all(has_joined(place, tenant.pid) for tenant in tenants):
-        assert time.monotonic() < end, "a second has gone"
-        time.sleep(0.01)
+    wait_until(lambda: all(has_joined(place, tenant.pid) for tenant in tenants))
     place.assert_left(LEFT - 4 * GIB - 500 * MIB)
     newcomer.kill()
     place.assert_left(LEFT - 4 * GIB)
@@ -203,17 +206,10 @@ def test_process_without_a_watchdog_joins_the_new_directory_with_its_next_reques
     tenant = place.holder("malloc 3G wait small 64K 2M wait", {"SPARKGUARD_WATCHDOG": "off"})
     remove(place.guard.directory)
     place.holder("malloc 500M")
-    time.sleep(0.6)  # it looks every half second
+    time.sleep(0.5)  # pace: it looks every half second (CHECK_NS in preload/shared/registry.c)
     tenant.go().ready()
     place.ledger.close()
     place.assert_left(LEFT - 3 * GIB - 500 * MIB)
-
-
-def wait_for(condition):
-    end = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def shown(place, pid):
@@ -226,20 +222,21 @@ def shown(place, pid):
 def test_report_shows_processes_whose_directory_was_removed(place):
     """They go on with the figures that they had, and what comes later is added, to the end."""
     tenant = place.holder("malloc 1G touch 0 malloc 2G wait malloc 1G fork malloc 20M touch 3 wait")
-    wait_for(lambda: shown(place, tenant.pid)["promised_bytes"] <= 2 * GIB)  # what is touched is promised until a scan finds it
+    wait_until(lambda: shown(place, tenant.pid)["promised_bytes"] <= 2 * GIB + MIB)  # what is touched is promised until a scan finds it
     before = shown(place, tenant.pid)
     remove(place.guard.directory)
     newcomer = place.holder("malloc 500M")
-    wait_for(lambda: shown(place, tenant.pid))
+    wait_until(lambda: shown(place, tenant.pid))
     report, after = place.guard.report(), shown(place, tenant.pid)
     assert report["machine"]["sharing"] and after["sharing"] and after["state"] == "running"
     assert report["jobs"][0]["live_bytes"] >= 3 * GIB + 500 * MIB
     for key in ("pid", "started", "command", "live_bytes", "peak_bytes", "blocks", "domains", "parent_pid"):
         assert after[key] == before[key], key
-    # The kernel counts the last touched pages some time later (TASK_RSS_EVENTS_THRESH), and the next scan finds them.
-    assert 0 <= before["promised_bytes"] - after["promised_bytes"] <= MIB
+    # A thread may have taken credit or given it back meanwhile (SG_CREDIT_MAX in preload/account/ledger.h), and a later scan finds pages
+    # that the kernel has not counted before (64 of a thread).
+    assert abs(before["promised_bytes"] - after["promised_bytes"]) <= MIB
     tenant.go().ready()
-    wait_for(lambda: shown(place, tenant.pid)["live_bytes"] >= 4 * GIB)
+    wait_until(lambda: shown(place, tenant.pid)["live_bytes"] >= 4 * GIB)
     children = [process for process in place.guard.processes() if process["parent_pid"] == tenant.pid]
     assert [child["live_bytes"] >= 20 * MIB for child in children] == [True], "the child has a record of its own"
     tenant.kill()
@@ -254,7 +251,7 @@ def test_what_ends_after_its_directory_was_removed_is_on_record(place):
     for _ in range(2):  # it may be removed again
         remove(place.guard.directory)
         place.holder("malloc 1M").kill()
-        wait_for(lambda: shown(place, killed.pid) and shown(place, ended.pid))
+        wait_until(lambda: shown(place, killed.pid) and shown(place, ended.pid))
     assert killed.go().ready()[0] == "ENOMEM"
     killed.kill()
     ended.go().ready()
@@ -267,15 +264,15 @@ def test_what_ends_after_its_directory_was_removed_is_on_record(place):
 
 def test_time_line_goes_on_in_the_new_directory(place):
     tenant = place.holder("malloc 1G wait malloc 16G")
-    wait_for(lambda: list(place.guard.directory.glob(f"{tenant.pid}-*.timeline")))
+    wait_until(lambda: list(place.guard.directory.glob(f"{tenant.pid}-*.timeline")))
     remove(place.guard.directory)
     place.holder("malloc 1M").kill()
-    wait_for(lambda: list(place.guard.directory.glob(f"{tenant.pid}-*.timeline")))
+    wait_until(lambda: list(place.guard.directory.glob(f"{tenant.pid}-*.timeline")))
     tenant.go().ready()
     (line,) = place.guard.directory.glob(f"{tenant.pid}-*.timeline")
     before = line.read_bytes()
     assert before[:8] == b"SPGTIMEL" and int.from_bytes(before[12:16], "little") > 0
-    wait_for(lambda: line.read_bytes() != before)
+    wait_until(lambda: line.read_bytes() != before)
 
 
 def test_process_that_leaves_nothing_leaves_nothing_in_the_new_directory(place):
@@ -300,7 +297,7 @@ def test_nobody_joins_the_directory_that_somebody_else_made_in_place_of_a_remove
     os.chown(place.guard.directory, 4711, 4711)
     os.chown(place.ledger.path, 4711, 4711)
     content = place.ledger.path.read_bytes()
-    time.sleep(1.2)  # every one of them has looked twice
+    time.sleep(1)  # pace: every one of them looks twice (CHECK_NS in preload/shared/registry.c)
     assert first.go().ready() == ["ENOMEM", "ok"]
     assert place.ledger.path.read_bytes() == content
 
@@ -314,17 +311,17 @@ def test_who_finds_a_ledger_that_cannot_be_used_in_the_place_of_his_says_so(plac
     tenant.end()
 
 
-def put_foreign(place, entry_bytes, parent_entry=0, **header):
-    """A ledger of the next version: its second entry is somebody's who has been promised 2 GiB, and has 1 GiB in flight
+def put_foreign(place, entry_bytes, parent_entry=0, is_flying=False):
+    """A ledger of the next version: its second entry is somebody's who has been promised 2 GiB, and may have 1 GiB in flight
     or, with `parent_entry`, from its parent there."""
     content = bytearray(BEGIN + ROOM * entry_bytes)
-    content[:BEGIN] = well_made(version=VERSION + 1, entry_bytes=entry_bytes, **header)[:BEGIN]
+    content[:BEGIN] = well_made(version=VERSION + 1, entry_bytes=entry_bytes)[:BEGIN]
     content[20:24] = (3).to_bytes(4, "little")  # entry_used
     live = {"claim": 1 << 2 | LIVE}
     child = {"parent_entry": parent_entry, "parent_claim": 1 << 2 | LIVE, "inherited_promise_bytes": GIB}
     flying = {"in_flight_bytes": GIB, "bounded_flight_bytes": GIB}
     promised = {"granted_bytes": 2 * GIB, "promised_bytes": 2 * GIB}
-    for number, values in ((1, live | promised | (child if parent_entry else flying)), (0, live)):
+    for number, values in ((1, live | promised | (child if parent_entry else flying if is_flying else {})), (0, live)):
         for field, value in values.items():
             offset, size = ENTRY[field]
             at = BEGIN + number * entry_bytes + offset
@@ -336,13 +333,22 @@ def put_foreign(place, entry_bytes, parent_entry=0, **header):
 def test_processes_of_another_version_count(place, entry_bytes):
     put_foreign(place, entry_bytes)
     with place.ledger.locked(1):
-        tenant = place.holder("malloc 4G malloc 2G")
+        tenant = place.holder("malloc 4G malloc 3G")
         assert tenant.answers == ["ok", "ENOMEM"]
         assert place.flags(tenant.pid) & SHARING
-        place.assert_left(LEFT - 7 * GIB)
+        place.assert_left(LEFT - 6 * GIB)
         tenant.kill()
-        place.assert_left(LEFT - 3 * GIB)
+        place.assert_left(LEFT - 2 * GIB)
     place.assert_left(LEFT)  # its owner is gone
+
+
+@pytest.mark.parametrize("entry_bytes", [512, pytest.param(1024, marks=pytest.mark.long), pytest.param(4096, marks=pytest.mark.long)])
+def test_request_in_flight_of_another_version_counts(place, entry_bytes):
+    """It stands still, so each of those who ask waits three seconds for it."""
+    put_foreign(place, entry_bytes, is_flying=True)
+    with place.ledger.locked(1):
+        place.assert_left(LEFT - 3 * GIB)
+    place.assert_left(LEFT)
 
 
 def test_what_a_child_of_another_version_has_from_its_parent_counts_when_that_is_gone(place):
@@ -387,12 +393,11 @@ def test_ledger_that_is_removed_all_the_time_ends_nobody(place):
 # ---- entries that say what cannot be ----
 
 
-def test_numbers_beyond_all_bounds_refuse_and_hold_up_but_end_nobody(place):
+@pytest.mark.parametrize("more", ["", pytest.param("fork malloc 1M", marks=pytest.mark.long)], ids=["process", "child"])
+def test_numbers_beyond_all_bounds_refuse_and_hold_up_but_end_nobody(place, more):
     place.take("malloc 1M")
     with place.ledger.entry(500, content=b"\xff" * ENTRY_BYTES):
-        begin = time.monotonic()
-        assert place.take("malloc 64M small 64K 30M small 64K 100M fork malloc 1M")[:2] == ["ENOMEM", 30 * MIB]
-        assert time.monotonic() - begin < 6 * WAIT_SECONDS
+        assert place.take(f"malloc 64M small 64K 30M small 64K 100M {more}")[:2] == ["ENOMEM", 30 * MIB]
         assert place.guard.report_command("--json", "--all").returncode == 0
     place.assert_left(LEFT)
 
@@ -406,7 +411,7 @@ def test_hostile_limit_of_a_namesake_leaves_room_to_end(place):
     assert place.take("malloc 64M") == ["ok"]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(8 if IS_LONG else 2))
 def test_random_ledger_under_running_processes_ends_nobody(place, seed):
     draw = random.Random(seed)
     commands = "malloc 2M small 64K 1M mmap 3M".split()
@@ -482,75 +487,71 @@ def test_entries_whose_owners_have_left_are_not_taken_from_under_them(place):
 # ---- somebody else in the middle of a request ----
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"ticket": CHOOSING, "queued_bytes": 20 * GIB},
-        {"ticket": FIRST, "queued_bytes": 20 * GIB},
-        {"in_flight_bytes": 20 * GIB, "bounded_flight_bytes": 20 * GIB},
-    ],
-    ids=["choosing", "first", "in_flight"],
-)
-def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds(place, fields):
+STOPPED = {
+    "choosing": {"ticket": CHOOSING, "queued_bytes": 20 * GIB},
+    "first": {"ticket": FIRST, "queued_bytes": 20 * GIB},
+    "in_flight": {"in_flight_bytes": 20 * GIB, "bounded_flight_bytes": 20 * GIB},
+}
+
+
+def is_held_up(place, fields):
+    """Who stands still is waited for once, and not by each request anew. If he moves at last, he is waited for again."""
     place.take("malloc 1M")
     with place.ledger.entry(500, **fields):
         begin = time.monotonic()
-        assert place.take("malloc 64M") == ["ENOMEM"]
-        assert WAIT_SECONDS - 0.1 <= time.monotonic() - begin < WAIT_SECONDS + AT_ONCE
-        assert place.take("small 64K 30M") == [30 * MIB]
-    begin = time.monotonic()
-    place.assert_left(LEFT)
-    assert time.monotonic() - begin < AT_ONCE
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"ticket": FIRST, "queued_bytes": 20 * GIB}, {"in_flight_bytes": 20 * GIB, "bounded_flight_bytes": 20 * GIB}],
-    ids=["asking", "in_flight"],
-)
-def test_who_stands_still_is_waited_for_once(place, fields):
-    """Not by each request anew; and if he moves at last, he is waited for again."""
-    place.take("malloc 1M")
-    with place.ledger.entry(500, **fields):
-        tenant = place.holder("malloc 64M wait malloc 64M malloc 64M wait malloc 64M")
+        tenant = place.holder("malloc 64M wait malloc 64M malloc 64M small 64K 30M wait malloc 64M")
         assert tenant.answers == ["ENOMEM"]
-        begin = time.monotonic()
-        assert tenant.go().ready() == ["ENOMEM", "ENOMEM"]
-        assert time.monotonic() - begin < AT_ONCE
-        place.ledger.put("landed_count" if "in_flight_bytes" in fields else "ticket", FIRST + 1, 500)
-        tenant.go()
-        time.sleep(0.2)
-        for field in fields:
-            place.ledger.put(field, 0, 500)
-    assert tenant.ready() == ["ok"]
+        assert time.monotonic() - begin >= WAIT_SECONDS
+        slept_first = slept(tenant.pid)
+        assert slept_first <= LOOKS + AT_ONCE
+        assert tenant.go().ready() == ["ENOMEM", "ENOMEM", 30 * MIB]
+        slept_again = slept(tenant.pid)
+        assert slept_again - slept_first < AT_ONCE
+        if fields.get("ticket") != CHOOSING:
+            place.ledger.put("landed_count" if "in_flight_bytes" in fields else "ticket", FIRST + 1, 500)
+            tenant.go()
+            wait_until(lambda: slept(tenant.pid) >= slept_again + 5)
+            for field in fields:
+                place.ledger.put(field, 0, 500)
+            assert tenant.ready() == ["ok"]
+            tenant.kill()
+    return True
+
+
+def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds_once(place, tmp_path):
+    """Each kind on a machine of its own, all at the same time."""
+    make = type(place.guard)
+    places = [Place(make(place.guard.build, tmp_path / kind), tmp_path / kind, place.stack) for kind in STOPPED]
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(is_held_up, places, STOPPED.values())) == [True] * len(STOPPED)
+    for there in places:
+        answers, sleeps = ask(there, "malloc 64M")
+        assert answers == ["ok"] and sleeps < AT_ONCE, "nobody stands there any more"
 
 
 def test_who_stands_behind_holds_up_nobody(place):
     place.take("malloc 1M")
     with place.ledger.entry(500, ticket=1 << 50, queued_bytes=20 * GIB):
-        begin = time.monotonic()
+        answers, sleeps = ask(place, "malloc 64M malloc 16G")
+        assert answers == ["ok", "ENOMEM"] and sleeps < AT_ONCE
         place.assert_left(LEFT)
-        assert time.monotonic() - begin < AT_ONCE
 
 
 def test_who_waits_is_let_in_when_the_other_dies(place):
     place.take("malloc 1M")
     with place.ledger.entry(500, in_flight_bytes=20 * GIB, bounded_flight_bytes=20 * GIB):
         tenant = place.tenant([place.admit_take, "malloc", "64M", "wait"])
-        time.sleep(0.5)
-    begin = time.monotonic()
+        wait_until(lambda: slept(tenant.pid) >= 6)  # it begins with less
     assert tenant.ready() == ["ok"]
-    assert time.monotonic() - begin < AT_ONCE
 
 
-@pytest.mark.parametrize("attempt", range(10))
+@pytest.mark.parametrize("attempt", range(10 if IS_LONG else 4))
 def test_process_stopped_at_any_instant_keeps_what_it_has_and_no_more(place, attempt):
     tenant = place.tenant([place.admit_take, *"malloc 1M".split() * 100, "malloc", "3G", "wait"])
-    time.sleep(random.Random(attempt).random() / 50)
+    time.sleep(random.Random(attempt).random() / 50)  # pace: to any instant of its beginning
     os.kill(tenant.pid, signal.SIGSTOP)
-    begin = time.monotonic()
     other = place.holder("malloc 5100M")
-    assert time.monotonic() - begin < WAIT_SECONDS + AT_ONCE
+    assert slept(other.pid) <= LOOKS + AT_ONCE
     os.kill(tenant.pid, signal.SIGCONT)
     held = [tenant.ready()[-1], *other.answers]
     assert sorted(held) == ["ENOMEM", "ok"], "one of them, and not both"
