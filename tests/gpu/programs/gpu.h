@@ -79,4 +79,11 @@ static inline long long available_bytes(void)
     return kib * 1024;
 }
 
+/* How many milliseconds freed memory may take to show: GPU_BACK_MS. A driver that is simulated shows it at once or never. */
+static inline int back_ms_most(void)
+{
+    const char *text = getenv("GPU_BACK_MS");
+    return text ? atoi(text) : 3000;
+}
+
 #endif

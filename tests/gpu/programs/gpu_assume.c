@@ -50,7 +50,7 @@ static void *simulators(const char *name)
 static int is_back(long long bytes, int ms)
 {
     while (available_bytes() < bytes && ms-- > 0)
-        usleep(1000);
+        usleep(1000); /* poll: MemAvailable */
     return available_bytes() >= bytes;
 }
 
@@ -67,7 +67,7 @@ static int pools_shrink(void)
     MUST(cudaFree(pointer));
     if (before - least < (long long)size / 2)
         return result(UNKNOWN, "the memory is the card's own");
-    if (is_back(enough, 3000))
+    if (is_back(enough, back_ms_most()))
         return result(UNKNOWN, "this driver keeps no pages of %zu MiB that were freed", size / MIB);
     int answer = (int)cudaMalloc(&pointer, room / 4 * 3);
     return result(answer == 0 ? HOLDS : FAILS,
@@ -117,8 +117,8 @@ static int others_go_on(void)
     MUST(cudaMalloc(&pointer, 320 * MIB));
     MUST(pthread_create(&thread, NULL, wait_inside, &answer));
     while (__atomic_load_n(&waiting, __ATOMIC_SEQ_CST) == 0)
-        usleep(1000);
-    usleep(100000);
+        usleep(1000); /* poll: the thread is about to ask */
+    usleep(100000);   /* pace: it gets as far as to wait inside; the rounds before count as well */
     while (done < ROUNDS && __atomic_load_n(&waiting, __ATOMIC_SEQ_CST) == 1) {
         MUST(cudaMemcpy(pointer, bytes, sizeof bytes, cudaMemcpyHostToDevice));
         MUST(cudaDeviceSynchronize());

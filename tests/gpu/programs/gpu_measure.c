@@ -39,9 +39,10 @@ static void measure_device_memory(void)
     printf("fall_bytes %lld\n", before - least);
     MUST(cudaFree(pointer));
     begin = now_ns();
-    while (available_bytes() < least + (before - least) / 8 * 7 && now_ns() - begin < 3000000000LL)
-        usleep(1000);
-    printf("back_ms %lld\n", now_ns() - begin < 3000000000LL ? (now_ns() - begin) / 1000000 : -1);
+    long long enough = least + (before - least) / 8 * 7, until = begin + back_ms_most() * 1000000LL;
+    while (available_bytes() < enough && now_ns() < until)
+        usleep(1000); /* poll: MemAvailable */
+    printf("back_ms %lld\n", available_bytes() >= enough ? (now_ns() - begin) / 1000000 : -1);
 }
 
 static void measure_managed_memory(void)

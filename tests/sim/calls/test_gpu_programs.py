@@ -20,6 +20,7 @@ from gpu import Gpu, build_programs  # noqa: E402
 from test_cuda import *  # noqa: E402, F403
 
 MACHINE = 64 * GIB
+BACK_MS = 1  # the simulated driver gives back at once, or never
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +31,24 @@ def programs(build, tmp_path_factory):
 
 
 def simulated(sim, programs, kind):
-    env = sim.env | sim.machine(MACHINE) | {"SGSIM_KIND": kind, "SGSIM_BACKING": None}
+    env = sim.env | sim.machine(MACHINE) | {"SGSIM_KIND": kind, "SGSIM_BACKING": None, "GPU_BACK_MS": BACK_MS}
     return Gpu(sim.guard, programs, env, kind == "gb10")
 
 
-@pytest.fixture(params=["discrete", "gb10"])
+# The kind of the card and the runtime of each test. The static runtime asks the same driver on both cards.
+PAIRS = [("discrete", "shared"), ("gb10", "shared"), ("discrete", "static"), pytest.param("gb10", "static", marks=pytest.mark.long)]
+
+
+def pytest_generate_tests(metafunc):
+    wants_gpu, wants_runtime = (name in metafunc.fixturenames for name in ("gpu", "runtime"))
+    if wants_gpu and wants_runtime:
+        metafunc.parametrize("gpu, runtime", PAIRS, indirect=True)
+    elif wants_gpu or wants_runtime:
+        name, values = ("gpu", ["discrete", "gb10"]) if wants_gpu else ("runtime", ["shared", "static"])
+        metafunc.parametrize(name, values, indirect=True)
+
+
+@pytest.fixture
 def gpu(sim, programs, request):
     return simulated(sim, programs, request.param)
 
@@ -44,7 +58,7 @@ def card(sim, programs):
     return simulated(sim, programs, "discrete")
 
 
-@pytest.fixture(params=["shared", "static"])
+@pytest.fixture
 def runtime(request):
     return request.param
 
@@ -87,7 +101,7 @@ def test_assumption_holds_of_the_simulated_driver(sim, programs, number):
 @pytest.mark.parametrize("is_pressed, verdict", [(True, "holds"), (False, "fails")])
 def test_pools_that_shrink_under_pressure_are_told_from_those_that_do_not(sim, programs, is_pressed, verdict):
     """Over a small machine, for the guard populates real memory. What a kernel would find taken, play_kernel.py takes."""
-    variables = machine(sim) | {"SGSIM_BACKING": "none"}
+    variables = machine(sim) | {"SGSIM_BACKING": "none", "GPU_BACK_MS": BACK_MS}
     spark = Gpu(sim.guard, programs, sim.env | variables, True)
     process = sim.guard.popen(["sh", "-c", 'read start && exec "$@"', "-", *spark.program("gpu_assume", "shared", 3)],
                               env=spark.env, stdin=subprocess.PIPE)
