@@ -338,7 +338,7 @@ free = threading.Thread(target=of(context, lambda: cuda.cuMemFree_v2(c_uint64(ta
 def begin():
     free.start()
     while not os.path.exists({until!r} + ".held"):
-        time.sleep(0.001)
+        time.sleep(0.001)  # poll: the thread is in the driver
 beside("inside", ender, begin)
 fail(ender, {0 if is_ended else 1}, 700)
 assert (end(context, ender) == 0) is {is_ended}

@@ -263,7 +263,7 @@ ending = threading.Thread(target=end)
 ending.start()
 threading.stack_size(MIB)
 while not os.path.exists(hold + ".held"):
-    time.sleep(0.001)
+    time.sleep(0.001)  # poll: the thread is in the driver
 child = os.fork()
 if child == 0:
     for i in range(4):  # more than the libc keeps: it unmaps the other's stack
