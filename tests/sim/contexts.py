@@ -55,7 +55,7 @@ def beside(when, symbol, work, nth=1):
     def begin():
         others.append(threading.Thread(target=work))
         others[-1].start()
-        others[-1].join(20)
+        others[-1].join(50)  # only ends who waits for the first
         waiting.append(others[-1].is_alive())
     kept.append(ctypes.CFUNCTYPE(None)(begin))
     getattr(cuda, "sgsim_" + when)(symbol.encode(), nth, kept[-1])

@@ -34,6 +34,6 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     if now != taken:
         driver.sgsim_machine_move(meminfo, b"other", now - taken)
         taken, most = now, max(most, now)
-    time.sleep(0.0005)
+    time.sleep(0.0005)  # pace: between two looks
 driver.sgsim_machine_move(meminfo, b"other", -taken)
 print(most)

@@ -267,7 +267,7 @@ static void replace(int index)
 static void pause_at_random(void)
 {
     const struct timespec moment = {0, rand() % 400000};
-    nanosleep(&moment, NULL);
+    nanosleep(&moment, NULL); /* pace: the others get on by so much */
 }
 
 static void round_killed(struct range *again, struct range *hurt)

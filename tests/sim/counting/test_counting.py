@@ -36,7 +36,8 @@ def test_stress_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim,
     assert (said.device, said.pinned, said.managed, said.pools, said.registered) == (0, 0, 0, 0, 0)
     assert said.taken == said.given > 2 * STEPS
     assert [b for b in entry["blocks"] if b["domain"] not in ("heap", "mapped")] == []  # no call site holds any of it
-    assert min(getattr(points[0][0], kind) for kind in ("device", "pinned", "managed", "registered")) > 0
+    for kind in ("device", "pinned", "managed", "registered"):  # at one point all contexts may just have ended
+        assert max(getattr(said, kind) for said, _ in points) > 0
     if "SPARKGUARD_LIMIT" in variables:
         assert entry["refused_count"] > 0
         # Each of the four pools may have reserved a segment that the guard gave back at once; a peak has what threads took in advance.

@@ -23,23 +23,20 @@ from lib.target import IS_SLOW
 # Of 1 GiB a quarter is kept; 100 MiB are free, 700 MiB are page cache.
 TOTAL, FREE, CACHED = 1024 * MIB, 100 * MIB, 700 * MIB
 REQUEST = 300 * MIB
-LONGEST = 3.0  # seconds that reclaiming may take
-SLACK = 1.0
 LOCAL = ["ext2/ext3", "xfs", "btrfs", "f2fs", "overlayfs", "zfs"]  # as stat names them
 
 TAKE = f"""
-import time
 start()
 quiet()
-begin = time.monotonic()
 result, p = take("cuMemAlloc_v2", {REQUEST})
-say(result=result, ms=int((time.monotonic() - begin) * 1000))
+say(result=result)
 """
 
 
 @pytest.fixture(scope="module", autouse=True)
 def touched():
-    """A machine in software gets memory from its host when it is touched for the first time, and too slowly for what is timed here."""
+    """A machine in software gets memory from its host when it is touched for the first time, and too slowly for the 3 s that
+    populating may take."""
     if IS_SLOW:
         _ = bytearray(b"-") * (2 * REQUEST)
 
@@ -111,7 +108,6 @@ def test_driver_finds_free_what_it_is_asked_for(sim, reclaim):
     assert done.result == 0
     assert done.populated >= REQUEST - FREE
     assert sim.books()["least_spare_at_call_bytes"] >= 0
-    assert done.ms <= 1000 * (LONGEST + SLACK)
 
 
 def test_program_in_its_own_sandbox_is_not_ended_for_it(sim):
@@ -120,7 +116,6 @@ def test_program_in_its_own_sandbox_is_not_ended_for_it(sim):
         pytest.skip("no seccomp here")
     done = take(sim, TAKE, [sim.program("host_strict")], **machine(sim))
     assert done.result == 0
-    assert done.ms <= 1000 * (LONGEST + SLACK)
 
 
 def test_what_is_free_needs_no_reclaiming(sim):
@@ -142,7 +137,6 @@ def test_driver_is_asked_in_any_case(sim):
         program.quiet()
         done = program.finish()
     assert done.result == 0
-    assert done.ms <= 1000 * (LONGEST + SLACK)
     assert sim.machine_bytes("cached") < CACHED
 
 
@@ -254,7 +248,7 @@ def test_populating_is_over_when_the_driver_is_called(sim):
             program.go()
             while not go.with_name("go.held").exists():
                 assert program.process.poll() is None
-                time.sleep(0.001)
+                time.sleep(0.001)  # poll: the program is in the driver
             with open(f"/proc/{program.pid}/statm") as statm:
                 resident = int(statm.read().split()[1]) * mmap.PAGESIZE
             go.touch()

@@ -191,7 +191,7 @@ static void lock_meminfo(int file, struct sgsim_machine *machine)
     const struct timespec moment = {0, 20000};
     int64_t begin = sgsim_now_ns(), look = begin + LOCK_PATIENCE_NS, now = begin;
     while (syscall(SYS_flock, file, LOCK_EX | LOCK_NB) != 0) {
-        syscall(SYS_nanosleep, &moment, NULL);
+        syscall(SYS_nanosleep, &moment, NULL); /* poll: the lock */
         now = sgsim_now_ns();
         if (now >= begin + LOCK_MAX_NS || (now >= look && is_stopped(machine->holder)))
             return;

@@ -97,13 +97,13 @@ void sgsim_hold_wait(const struct sgsim_hold *hold)
         return;
     }
     if (hold->path[0] == '\0') {
-        while (syscall(SYS_nanosleep, &left, &left) != 0)
+        while (syscall(SYS_nanosleep, &left, &left) != 0) /* pace: a driver that takes so long */
             ;
         return;
     }
     say_held(hold);
     while (syscall(SYS_faccessat, AT_FDCWD, hold->path, F_OK) != 0)
-        syscall(SYS_nanosleep, &step, NULL);
+        syscall(SYS_nanosleep, &step, NULL); /* poll: the file is there */
 }
 
 /* Threads come by here in any order, and each takes the next number: a step is late by chance, and not again at the next run. */
@@ -119,7 +119,7 @@ void sgsim_hold_dawdle(void)
     number ^= number >> 31;
     const struct timespec late = {0, (long)(number / one_in % DAWDLE_NS)};
     if (number % one_in == 0)
-        syscall(SYS_nanosleep, &late, NULL);
+        syscall(SYS_nanosleep, &late, NULL); /* pace: a driver that is late now and then */
 }
 
 /* "symbol:N:UNTIL"; answers where the next item begins, or NULL if this one makes no sense. */
