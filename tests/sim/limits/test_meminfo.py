@@ -150,7 +150,7 @@ def test_near_the_wall_the_driver_is_not_asked(sim):
     with sim.tenant(text, **sim.machine(SPARK)) as program:
         program.quiet()
         sim.machine_move("other", SPARK - GIB)
-        done = program.finish(timeout=15)
+        done = program.finish()
     assert (done.free, done.asked) == (0, 0)
 
 

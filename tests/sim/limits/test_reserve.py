@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY
-from lib.target import FEWER_ROUNDS, STRESS_DIVISOR
+from lib.target import FEWER_ROUNDS, IS_LONG, STRESS_DIVISOR
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 
@@ -151,14 +151,14 @@ def test_of_two_that_ask_at_once_exactly_one_gets_what_fits_the_limit_once(sim):
 
 def test_of_two_that_ask_at_once_exactly_one_gets_what_fits_the_device_once(sim):
     variables = {"SGSIM_KIND": "discrete", "SGSIM_MEMORY": "12G", "SPARKGUARD_DEVICE_RESERVE": "2G"} | sim.machine(16 * GIB)
-    done = sim.values([sim.program("cuda_race"), "once", "cuMemAlloc_v2", 5 * GIB + 1, 10000 // FEWER_ROUNDS // STRESS_DIVISOR], **variables)
+    done = sim.values([sim.program("cuda_race"), "once", "cuMemAlloc_v2", 5 * GIB + 1, (10000 if IS_LONG else 4000) // FEWER_ROUNDS // STRESS_DIVISOR], **variables)
     assert (done.both, done.none, done.others) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("variables", [{"SPARKGUARD_LIMIT": "100M"}, {"SPARKGUARD_LIMIT": "100M", "SGSIM_KIND": "discrete"}])
 def test_two_that_both_fit_the_limit_are_never_refused(sim, variables):
     """Between the driver's answer and the end of a request its bytes must not count twice."""
-    done = sim.values([sim.program("cuda_race"), "apart", "cuMemAlloc_v2", 40 * MIB, 50000 // FEWER_ROUNDS], **variables)
+    done = sim.values([sim.program("cuda_race"), "apart", "cuMemAlloc_v2", 40 * MIB, (50000 if IS_LONG else 15000) // FEWER_ROUNDS], **variables)
     assert (done.refused, done.others) == (0, 0), done.stderr
 
 

@@ -2,7 +2,8 @@
 
 MemAvailable may not go below the reserve at any moment: the simulator notes the least value at each change. And each
 program gets an answer that it can handle: it goes on or ends by itself. Many that ask at once are the program
-cuda_share; SPARKGUARD_TEST_ROUNDS sets how often (60, fewer where they are emulated; 1000 for a long run).
+cuda_share, which fails where somebody does not answer. SPARKGUARD_TEST_ROUNDS sets how often (30, and 60 in the long form; fewer
+where they are emulated; 1000 for a long run).
 """
 
 import contextlib
@@ -11,16 +12,14 @@ import threading
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY, values
-from lib.target import IS_SHORT, IS_SLOW
+from lib.target import IS_LONG, IS_SHORT, IS_SLOW
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 RESERVE = SPARK * 8 // 100
 SYSTEM = 4 * GIB  # what an idle desktop takes
 COST = 2662 * MIB  # of a context
 CHEAP = 16 * MIB  # of one that costs next to nothing
-ROUNDS = int(os.environ.get("SPARKGUARD_TEST_ROUNDS", "6" if IS_SHORT else "20" if IS_SLOW else "60"))
-WAIT_MOST = 3000  # ms
-AT_ONCE = 10000 if IS_SLOW else 500  # ms
+ROUNDS = int(os.environ.get("SPARKGUARD_TEST_ROUNDS", "6" if IS_SHORT else "20" if IS_SLOW else "60" if IS_LONG else "30"))
 SECONDS = max(60, ROUNDS)  # for one program of many rounds
 
 pytestmark = pytest.mark.timeout_seconds(SECONDS + 60)
@@ -36,7 +35,6 @@ def spark(sim, available=SPARK - SYSTEM, **variables):
 
 
 HELPERS = """
-import time
 def fill(size, piece):
     '''Pieces until there are `size` bytes or one is refused: their addresses, and the last answer.'''
     addresses, result = [], 0
@@ -105,7 +103,6 @@ RESUME = (
 start()
 loaded, result = fill(40 * GIB, 512 * MIB)
 say(result=result, loaded=len(loaded))
-time.sleep(0.05)
 give_all(loaded[len(loaded) // 2:])
 say(again=fill(4 * GIB, 512 * MIB)[1])
 """
@@ -211,7 +208,6 @@ def test_hashcats_one_huge_request_is_refused_and_a_smaller_one_is_not(sim):
 
 # A caching allocator as PyTorch's: frees go into its cache; it retries on error 2 only, after clearing the error.
 PYTORCH = """
-import time
 runtime = ctypes.CDLL("libcudart.so.13")
 cache, errors, retries = [], [], 0
 def cuda_malloc(size):
@@ -235,11 +231,10 @@ def allocate(size):
     if error:
         raise MemoryError(error)
     return size, address
-begin = time.monotonic()
 blocks = [allocate(2 * GIB) for _ in range({blocks})]
 cache, blocks = cache + blocks[5:], blocks[:5]
 blocks.append(allocate(60 * GIB))
-say(retries=retries, held=sum(size for size, _ in blocks), ms=int((time.monotonic() - begin) * 1000))
+say(retries=retries, held=sum(size for size, _ in blocks))
 try:
     allocate(80 * GIB)
 except MemoryError as error:
@@ -257,7 +252,6 @@ def test_pytorch_frees_its_cache_and_tries_again(sim, late):
     with spark(sim, SGSIM_LATE_FREE=late) as machine:
         done = sim.script(PYTORCH.replace("{blocks}", "45"), **machine)
     assert (done.retries, done.held) == (1, 70 * GIB)
-    assert done.ms < WAIT_MOST + 2 * AT_ONCE
     assert (done.user_error, done.kinds, done.kind) == (OUT_OF_MEMORY, 1, OUT_OF_MEMORY)
     assert (done.message, done.last, done.after) == (0, 0, 7)
 
@@ -324,7 +318,6 @@ def share(sim, kind, call, rounds=ROUNDS):
     answer = values(done.stdout)
     assert (answer.fewest, answer.most) == (FIT, FIT), "exactly four each time"
     assert answer.others == 0
-    assert answer.slowest_ms <= WAIT_MOST + AT_ONCE
     if call == "cuMemAlloc_v2":
         assert sim.machine_bytes("least_available") >= 2 * GIB
     return answer
