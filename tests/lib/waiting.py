@@ -12,5 +12,5 @@ def wait_until(condition, what="", seconds=LONGEST_SECONDS):
     end = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < end, f"not within {seconds} s: {what or condition}"
-        time.sleep(0.01)  # poll: the condition
+        time.sleep(0.005)  # poll: the condition
     return answer

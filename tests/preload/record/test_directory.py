@@ -380,7 +380,7 @@ def test_file_of_another_in_its_place_is_not_written_to(guard, program, tmp_path
     """In a group-shared directory any tenant may do that. More threads than there are records let it open its file again."""
     private = tmp_path / "private"
     private.write_bytes(b"precious")
-    with guard.popen([program("dir_hold"), 128, 300, "later"], stdin=subprocess.PIPE) as process:
+    with guard.popen([program("dir_hold"), 128, 300, 20], stdin=subprocess.PIPE) as process:
         assert process.stdout.readline() == "waiting\n"
         (file,) = segments(guard.directory)
         file.rename(tmp_path / "aside")

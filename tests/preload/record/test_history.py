@@ -8,6 +8,7 @@ import stat
 import struct
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lib.history import Held, events, kept, lost, run_until, run_until_kept, run_until_kept_at_its_end, shown, wait_until
@@ -31,7 +32,7 @@ libc.malloc.restype = ctypes.c_void_p
 block = libc.malloc(ctypes.c_size_t(100 << 20))
 assert libc.malloc(ctypes.c_size_t(1 << 40)) is None
 print("ready", flush=True)
-time.sleep(600)
+time.sleep(600)  # holds: the test kills it
 """
 
 
@@ -61,11 +62,21 @@ libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 block = libc.malloc(ctypes.c_size_t(64 << 20))
 open(sys.argv[1], "w").write("MemTotal: 8388608 kB\\nMemFree: 100000 kB\\nMemAvailable: 100000 kB\\n")
-time.sleep(0.02)
+time.sleep(0.02)  # pace: a look at the machine serves for 5 ms
 assert libc.malloc(ctypes.c_size_t(1 << 30)) is None
 print("ready", flush=True)
-time.sleep(600)
+time.sleep(600)  # holds: the test kills it
 """
+
+
+def make_older(segment, figures, seconds):
+    """Moves the look at the machine that found these figures (struct sg_machine: the time lies before them) back in time."""
+    at = segment.read_bytes().index(figures) - 8
+    with segment.open("r+b") as file:
+        file.seek(at)
+        (when,) = struct.unpack("=q", file.read(8))
+        file.seek(at)
+        file.write(struct.pack("=q", when - seconds * 10**9))
 
 
 def test_memory_that_was_short_at_the_last_snapshot_stops_no_copies(guard, tmp_path):
@@ -76,14 +87,17 @@ def test_memory_that_was_short_at_the_last_snapshot_stops_no_copies(guard, tmp_p
     with guard.popen([PYTHON, "-S", "-c", LAST_SNAPSHOT, meminfo], env={"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root"}) as process:
         try:
             assert process.stdout.readline() == "ready\n"
-            wait_until(lambda: process.pid in kept(guard), 20)
+            (live,) = guard.directory.glob("*.segment")
+            make_older(live, struct.pack("=QQ", 8 << 30, 100000 << 10), 4)  # figures of 4 s and more say nothing
+            wait_until(lambda: process.pid in kept(guard))
         finally:
             process.kill()
     (entry,) = shown(guard, live=lost(guard))
     assert [r["size_bytes"] for r in entry["refusals"]] == [1 << 30]
 
 
-def test_what_a_process_does_later_is_saved_again(guard, program):
+def test_what_a_process_does_later_is_saved_again_and_who_does_nothing_writes_nothing(guard, program):
+    """A look at the machine every 100 ms, as the idle one's watchdog takes it, is no news of a process."""
     script = """
 x = bytearray(20 << 20)
 print("ready", flush=True)
@@ -92,17 +106,24 @@ y = bytearray(200 << 20)
 print("more", flush=True)
 input()
 """
-    with guard.popen([PYTHON, "-S", "-c", script], stdin=subprocess.PIPE) as process:
-        assert process.stdout.readline() == "ready\n"
-        wait_until(lambda: process.pid in kept(guard))
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "more\n"
-        peak = lambda: max([p["peak_bytes"] for p in shown(guard, "--dir", guard.history)])  # noqa: E731
-        wait_until(lambda: peak() >= 220 * MIB)
-        assert shown(guard, live=lost(guard)) == []  # it goes on: that is no history
-        process.communicate("\n")
-    (entry,) = shown(guard, live=lost(guard))
+    with Held(guard, program, mib=300) as idle:
+        wait_until(lambda: idle.pid in kept(guard))
+        first = kept(guard)[idle.pid].stat()
+        with guard.popen([PYTHON, "-S", "-c", script], stdin=subprocess.PIPE) as process:
+            assert process.stdout.readline() == "ready\n"
+            wait_until(lambda: process.pid in kept(guard))
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "more\n"
+            peak = lambda: max(p["peak_bytes"] for p in shown(guard, "--dir", guard.history) if p["pid"] == process.pid)  # noqa: E731
+            wait_until(lambda: peak() >= 220 * MIB)
+            assert shown(guard, live=lost(guard)) == []  # they go on: that is no history
+            process.communicate("\n")
+        seen = guard.process(idle.pid)["last_seen"]
+        wait_until(lambda: guard.process(idle.pid)["last_seen"] > seen)  # its next copy was due before that of the other one
+        last = kept(guard)[idle.pid].stat()
+        assert (first.st_ino, first.st_mtime_ns) == (last.st_ino, last.st_mtime_ns)
+    entry = next(p for p in shown(guard, live=lost(guard)) if p["pid"] == process.pid)
     assert entry["state"] in ("exited", "killed") and 220 * MIB <= entry["peak_bytes"] <= 240 * MIB
 
 
@@ -321,15 +342,16 @@ def test_what_is_in_the_way_is_not_touched_and_one_event_says_so(guard, program,
 
 
 def test_links_where_a_file_belongs_are_not_followed(guard, program, tmp_path):
-    """At the name that the library is about to use: the process is stopped before it saves for the first time."""
+    """At the name that the library is about to use. A process of 8 MiB saves nothing: the links come before its first copy."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     guard.history.mkdir(mode=0o700)
-    with Held(guard, program) as held:
+    with Held(guard, program, threads=1, first_mib=8) as held:
         (live,) = guard.directory.glob("*.segment")
         for name in (live.name, live.name + ".new"):
-            if not (guard.history / name).exists():
-                (guard.history / name).symlink_to(victim)
+            (guard.history / name).symlink_to(victim)
+        held.grow()
+        held.save()
         wait_until(lambda: (guard.history / live.name).is_file() and not (guard.history / live.name).is_symlink())
     assert victim.read_text() == "mine"
     assert sorted(f.name for f in guard.history.iterdir()) == [live.name]
@@ -363,13 +385,16 @@ def test_disk_that_fills_up_keeps_the_last_copy(guard, own_mounts):
 import os, sys, time
 x = bytearray(20 << 20)
 def copies(): return [f for f in os.listdir(sys.argv[1]) if f.endswith(".segment")]
-while not copies(): time.sleep(.02)
+def have_a_copy_made():  # as before any exec
+    try: os.execv("/nowhere/nothing", ["nothing"])
+    except OSError: pass
+while not copies(): time.sleep(.02)  # poll: the first copy
 try:
     with open(sys.argv[1] + "/filler", "wb", 0) as filler:
         while True: filler.write(bytes(4096))
 except OSError: pass
 y = bytearray(100 << 20)
-while not open(sys.argv[2], "rb").read().count(b"history: not kept: no space left"): time.sleep(.1)
+while not open(sys.argv[2], "rb").read().count(b"history: not kept: no space left"): have_a_copy_made()
 os.kill(os.getpid(), 9)
 """
     shell = (
@@ -397,14 +422,17 @@ def test_limit_on_file_sizes_ends_nobody(guard, program):
     run_until_kept(guard, program, preexec_fn=limit)  # as a control
     shutil.rmtree(guard.history)
     script = """
-import os, resource, time
+import glob, os, resource
 x = bytearray(20 << 20)
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
-while not os.path.exists(os.environ["SPARKGUARD_HISTORY"]): time.sleep(.01)
-time.sleep(.2)
+(live,) = glob.glob(f"{os.environ['SPARKGUARD_DIR']}/{os.getpid()}-*.segment")
+while b"history: not" + b" kept" not in open(live, "rb").read():  # not the words of this command
+    try: os.execv("/nowhere/nothing", ["nothing"])  # before any exec a copy is made
+    except OSError: pass
 """
     done = guard.run([PYTHON, "-S", "-c", script])
     assert (done.returncode, done.stderr, kept(guard)) == (0, "", {})
+    assert len(events(guard, done.pid)) == 1
 
 
 # ---- 64 MiB ----------------------------------------------------------------------------------------------------------
@@ -454,9 +482,9 @@ task = "/proc/self/task"
 own = os.listdir(task)
 x = bytearray(20 << 20)
 first, second = os.pipe()
-while len(os.listdir(task)) < len(own) + 1: time.sleep(.01)
-time.sleep(.2)
+while len(os.listdir(task)) < len(own) + 1: time.sleep(.01)  # poll: the helper
 (helper,) = set(os.listdir(task)) - set(own)
+while os.listdir(f"{task}/{helper}/fd"): time.sleep(.01)  # poll: it has closed them
 print(len(os.listdir(f"{task}/{helper}/fd")))
 os.close(second)
 print(os.read(first, 1), os.open("/", 0) == second)
@@ -470,7 +498,7 @@ def test_fork_happens_in_a_process_of_one_thread(guard):
 import os, time
 own = len(os.listdir("/proc/self/task"))
 x = bytearray(20 << 20)
-while len(os.listdir("/proc/self/task")) < own + 1: time.sleep(.01)
+while len(os.listdir("/proc/self/task")) < own + 1: time.sleep(.01)  # poll: the helper
 child = os.fork()
 if child == 0: os._exit(len(os.listdir("/proc/self/task")))
 status = os.waitpid(child, 0)[1] >> 8
@@ -478,7 +506,7 @@ before = len(os.listdir("/proc/self/task"))
 blocks = []
 while len(os.listdir("/proc/self/task")) < own + 1:
     blocks.append(bytearray(2 << 20)); blocks[:] = blocks[-2:]
-    time.sleep(.05)
+    time.sleep(.05)  # poll: another helper, a second after the first at the earliest
 print(status, before)
 """
     done = guard.run([PYTHON, "-S", "-c", script])
@@ -507,7 +535,8 @@ def faulty(guard):
 
 
 def test_copy_is_on_the_disk_before_it_has_its_name_and_then_the_name(faulty, program):
-    run_until_kept(faulty, program, env={"SG_FAULT_LOG": faulty.log})
+    with Held(faulty, program, env={"SG_FAULT_LOG": faulty.log}) as held:
+        wait_until(lambda: held.pid in kept(faulty))
     content = faulty.log.read_bytes()
     (calls,) = struct.unpack_from("=Q", content)
     name_of = {number: name for name, number in SYSCALL.items()}
@@ -531,7 +560,7 @@ HUNG = """
 import os, sys, time
 x = bytearray(20 << 20)
 history = os.environ["SPARKGUARD_HISTORY"]
-while not (os.path.exists(history) and os.listdir(history)): time.sleep(.01)
+while not (os.path.exists(history) and os.listdir(history)): time.sleep(.01)  # poll: the copy has been begun
 for _ in range(3):
     child = os.fork()
     if child == 0: os._exit(7)
@@ -541,12 +570,24 @@ print("done", flush=True)
 """
 
 
-@pytest.mark.parametrize("end", ["", "os._exit(0)", "os.execv(sys.executable, ['python', '-S', '-c', ''])", "os.kill(os.getpid(), 9)"])
-def test_file_system_that_never_answers_holds_up_neither_fork_nor_the_end(faulty, end):
-    env = {"SG_FAULT": f"{SYSCALL['fdatasync']}@1:hang", "SG_FAULT_LOG": faulty.log}
-    done = faulty.run([PYTHON, "-S", "-c", HUNG + end], env=env)
-    assert (done.returncode, done.stdout, done.stderr) == (-9 if "kill" in end else 0, "done\n", "")
-    assert struct.unpack_from("=QQ", faulty.log.read_bytes())[1] == 1
+ENDS = {"": 0, "os._exit(0)": 0, "os.execv(sys.executable, ['python', '-S', '-c', ''])": 0, "os.kill(os.getpid(), 9)": -9}
+
+
+def test_file_system_that_never_answers_holds_up_neither_fork_nor_the_end(faulty, tmp_path):
+    """Four programs side by side: each waits a second for its first copy."""
+
+    def one(number, end):
+        scratch = tmp_path / str(number)
+        scratch.mkdir()
+        guard = type(faulty)(faulty.build, scratch)
+        guard.library = faulty.library
+        env = {"SG_FAULT": f"{SYSCALL['fdatasync']}@1:hang", "SG_FAULT_LOG": scratch / "log"}
+        done = guard.run([PYTHON, "-S", "-c", HUNG + end], env=env)
+        return done.returncode, done.stdout, done.stderr, struct.unpack_from("=QQ", (scratch / "log").read_bytes())[1]
+
+    with ThreadPoolExecutor(len(ENDS)) as pool:
+        ended = dict(zip(ENDS, pool.map(one, range(len(ENDS)), ENDS)))
+    assert ended == {end: (status, "done\n", "", 1) for end, status in ENDS.items()}
 
 
 def test_last_copy_that_is_never_written_does_not_hold_up_the_end(faulty, program):
@@ -560,7 +601,6 @@ def test_last_copy_that_is_never_written_does_not_hold_up_the_end(faulty, progra
 def test_quiet_process_is_seen_each_second(guard, program):
     """Without a watchdog, whose snapshots would show it too; and when it was killed, the report says when it was last seen."""
     with Held(guard, program, env={"SPARKGUARD_WATCHDOG": "off"}) as held:
-        wait_until(lambda: held.pid in kept(guard))
         seen = [guard.process(held.pid)["last_seen"]]
         for _ in range(2):
             wait_until(lambda: guard.process(held.pid)["last_seen"] > seen[-1])
@@ -569,13 +609,3 @@ def test_quiet_process_is_seen_each_second(guard, program):
         held.process.wait()
     process = guard.process(held.pid)
     assert process["state"] == "killed" and process["ended"] is None and process["last_seen"] >= seen[-1]
-
-
-def test_who_does_nothing_writes_nothing(guard, program):
-    """A look at the machine every 100 ms is no news of the process."""
-    with Held(guard, program, mib=300) as held:
-        wait_until(lambda: held.pid in kept(guard))
-        first = kept(guard)[held.pid].stat()
-        time.sleep(6)  # the next one would be due after four seconds
-        last = kept(guard)[held.pid].stat()
-        assert (first.st_ino, first.st_mtime_ns) == (last.st_ino, last.st_mtime_ns)

@@ -1,5 +1,6 @@
 /* Holds argv[1] MiB in argv[2] threads (default: the first one only), says "ready", waits for standard input to end.
- * With one more argument it first holds 20 MiB by itself, says "waiting" and waits for a byte. */
+ * At each "s" that comes there it calls an exec that fails. With argv[3] it first holds so many MiB by itself, says
+ * "waiting" and waits for a byte. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ int main(int count, char **arguments)
     void *volatile block = threads == 0 ? malloc(bytes) : NULL;
     char byte;
     if (count > 3) {
-        void *volatile held = malloc((size_t)20 << 20);
+        void *volatile held = malloc((size_t)atol(arguments[3]) << 20);
         dprintf(1, "waiting\n");
         if (held == NULL || read(0, &byte, 1) != 1)
             return 3;
@@ -41,7 +42,9 @@ int main(int count, char **arguments)
     }
     pthread_barrier_wait(&all_hold);
     dprintf(1, "ready\n");
-    int more = read(0, &byte, 1) > 0;
+    ssize_t more = read(0, &byte, 1);
+    for (; more == 1 && byte == 's'; more = read(0, &byte, 1))
+        execv("/nowhere/nothing", arguments);
     pthread_barrier_wait(&may_end);
-    return block == NULL && threads == 0 ? 2 : more;
+    return block == NULL && threads == 0 ? 2 : more > 0;
 }
