@@ -10,6 +10,7 @@ sys.path.insert(0, str(PACKAGE))
 from sparkguard import _batches  # noqa: E402
 
 GIB = 1 << 30
+HELD = "import mmap\nheld = mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"  # a GiB that nobody touches
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def python(guard, build):
 
 def test_statistics_have_the_keys_of_training_scripts(python):
     done = python(
-        """
-held = bytearray(1 << 30)
+        HELD
+        + """
 now = sparkguard.get_memory_stats()
 print(*now)
 print(now["allocated_gb"] == now["reserved_gb"], 1 <= now["allocated_gb"] < 1.1, now["max_allocated_gb"] == now["max_reserved_gb"] >= 1)
@@ -42,7 +43,7 @@ print(abs(now["total_gb"] - now["free_gb"] - now["allocated_gb"]) < 1e-9, now["f
 
 
 def test_bar_shows_the_share_of_the_total(python):
-    done = python("held = bytearray(1 << 30)\nsparkguard.print_memory_stats('Now')\nprint(sparkguard.get_memory_stats()['total_gb'])")
+    done = python(HELD + "sparkguard.print_memory_stats('Now')\nprint(sparkguard.get_memory_stats()['total_gb'])")
     head, allocated, free, total, bar, precise = done.said
     assert head == "Now memory:" and allocated.split()[1].startswith("1.0") and free.endswith(" GiB") and total.endswith(" GiB")
     share = round(100 / float(precise), 1)  # as the bar's figure
@@ -51,7 +52,7 @@ def test_bar_shows_the_share_of_the_total(python):
 
 
 def test_bar_needs_no_unicode(python):
-    done = python("held = bytearray(1 << 30)\nsparkguard.print_memory_stats()", PYTHONIOENCODING="ascii")
+    done = python(HELD + "sparkguard.print_memory_stats()", PYTHONIOENCODING="ascii")
     bar = done.said[-1].split("[")[1].split("]")[0]
     assert len(bar) == 40 and set(bar) <= {"#", "."}
 

@@ -137,7 +137,7 @@ def test_refusals_are_objects_and_begin_where_asked(python):
         """
 def next_millisecond():
     start = time.time()
-    while time.time() < start + 0.002:
+    while time.time() < start + 0.002:  # pace: refusals have milliseconds
         pass
     return time.time()
 refuse()
@@ -162,10 +162,10 @@ def test_explain_is_the_sentence_of_a_refusal_and_none_for_others(python):
 
 def test_what_would_have_been_refused_is_no_refusal(python):
     text = """
-block = bytearray(2 << 30)
+block = bytearray(100 << 20)
 print(sparkguard.is_refusal(MemoryError()), sparkguard.refusals(), sparkguard.stats()["refused_count"] > 0)
 """
-    assert python(text, SPARKGUARD_MODE="observe").said == ["False [] True"]
+    assert python(text, SPARKGUARD_MODE="observe", SPARKGUARD_LIMIT="64M").said == ["False [] True"]
 
 
 def test_without_the_guard_or_the_tool_nothing_is_known(python):

@@ -5,14 +5,15 @@ import shutil
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from lib.machine import wait_until
 
 MIB = 1 << 20
 TOOLS = Path(__file__).resolve().parents[3] / "tools/python"
-HOLD = "import sys; data = bytearray({} << 20); print('held', flush=True); sys.stdin.read(1)"
+TAKE = "import mmap, os, sys, time; take = lambda mib: mmap.mmap(-1, mib << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"  # untouched
+HOLD = TAKE + "data = take({}); print('held', flush=True); sys.stdin.read(1)"
 
 
 def lines_of(guard):
@@ -30,10 +31,11 @@ def samples_of(path):
 
 
 def wait_for(condition, process):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
+    def is_over():
+        assert process.poll() is None
+        return condition()
+
+    wait_until(is_over)
 
 
 def hold(guard, mebibytes, **env):
@@ -90,7 +92,7 @@ def test_the_history_keeps_it_where_nothing_else_is_left(guard, tmp_path):
 
 
 def test_without_the_watchdog_decisions_are_samples(guard):
-    code = "import time\nfor i in range(5): data = bytearray((300 + i) << 20); del data; time.sleep(0.02)"
+    code = TAKE + "for i in range(5): data = take(300 + i); data.close(); time.sleep(0.02)  # pace: a sample each 10 ms"
     done = guard.run([sys.executable, "-c", code], env={"SPARKGUARD_WATCHDOG": "off"})
     assert done.returncode == 0 and not done.process()["watched"]
     (path,) = lines_of(guard)
@@ -99,7 +101,7 @@ def test_without_the_watchdog_decisions_are_samples(guard):
 
 def test_what_the_last_decision_granted_is_in_its_sample(guard):
     """Nothing is asked for after it."""
-    code = "a = bytearray(300 << 20); b = bytearray(400 << 20); import os; os._exit(0)"
+    code = TAKE + "a = take(300); b = take(400); os._exit(0)"
     assert guard.run([sys.executable, "-c", code], env={"SPARKGUARD_WATCHDOG": "off"}).returncode == 0
     (path,) = lines_of(guard)
     assert max(live for *_, live in samples_of(path)) >= 700 * MIB
@@ -115,7 +117,7 @@ def test_a_refusal_is_a_sample_and_small_programs_have_no_time_line(guard):
 
 
 def test_marks_are_samples(guard):
-    code = "import sparkguard, time\nfor i in range(5): sparkguard.mark(f'{i}'); time.sleep(0.02)\ndata = bytearray(20 << 20)"
+    code = "import sparkguard, time\nfor i in range(5): sparkguard.mark(f'{i}'); time.sleep(0.02)  # pace: a sample each 10 ms\ndata = bytearray(20 << 20)"
     done = guard.run([sys.executable, "-c", code], env={"PYTHONPATH": TOOLS})
     assert len(done.process()["phases"]) == 5
     (path,) = lines_of(guard)
@@ -128,7 +130,7 @@ def test_what_leaves_nothing_leaves_no_time_line(guard):
 
 
 def test_a_forked_child_has_a_time_line_of_its_own(guard):
-    code = "import os; data = bytearray(300 << 20); pid = os.fork(); more = bytearray(40 << 20); pid and os.wait()"
+    code = TAKE + "data = take(300); pid = os.fork(); more = take(40); pid and os.wait()"
     assert guard.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0
     assert len(lines_of(guard)) == len(guard.processes()) == 2
     assert all(max(live for *_, live in samples_of(path)) >= 300 * MIB for path in lines_of(guard))
