@@ -13,7 +13,7 @@ from lib.output import values
 
 SOURCE = Path(__file__).resolve().parents[2] / "programs/mmap/write_paths.c"
 PATHS = re.findall(r"^    PATH\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
-LIMIT = 64 * MIB
+LIMIT = 32 * MIB
 GRACE = 32 * MIB  # small requests may pass LIMIT by so much
 NEAR = 3 * MIB  # what the program takes besides, and credit of the heap
 
@@ -36,14 +36,14 @@ def test_counts_what_the_kernel_shows(guard, path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_ends_at_the_limit(guard, path):
-    said = walk(guard, path, 8, 16, SPARKGUARD_LIMIT=LIMIT)
+    said = walk(guard, path, 8, 8, SPARKGUARD_LIMIT=LIMIT)
     assert said.errno == 12, f"{said.steps} steps were granted, {said.resident} bytes are resident"
     assert said.resident <= LIMIT + NEAR
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_small_steps_end_at_the_limit_and_its_grace(guard, path):
-    said = walk(guard, path, 1, 128, SPARKGUARD_LIMIT=LIMIT, SPARKGUARD_LARGE=f"{GIB}")
+    said = walk(guard, path, 2, 64, SPARKGUARD_LIMIT=LIMIT, SPARKGUARD_LARGE=f"{GIB}")
     assert said.errno == 12, f"{said.steps} steps were granted, {said.resident} bytes are resident"
     unasked = 0 if path != "malloc_after_sparse" else 32 * MIB  # a scan finds what nobody was asked about some ms later
     assert said.resident <= LIMIT + GRACE + NEAR + unasked
@@ -60,5 +60,5 @@ def test_is_refused_above_the_reserve(guard, path, tmp_path):
 @pytest.mark.parametrize("path", PATHS)
 def test_is_granted_where_it_fits(guard, path, tmp_path):
     machine = Machine(tmp_path, 16 * GIB, 2 * GIB + 96 * MIB)
-    said = walk(guard, path, 32, 1, SPARKGUARD_SYSTEM_ROOT=machine.root, SPARKGUARD_RESERVE="2G")
+    said = walk(guard, path, 16, 1, SPARKGUARD_SYSTEM_ROOT=machine.root, SPARKGUARD_RESERVE="2G")
     assert (said.steps, said.errno) == (1, 0)

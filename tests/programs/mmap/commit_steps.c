@@ -1,9 +1,9 @@
 /*
- * commit_steps COMMIT TOUCH STEPS PATIENCE_MS [HOW] - a managed heap: reserves what STEPS pieces of COMMIT MiB take,
+ * commit_steps COMMIT TOUCH STEPS ASKS [HOW] - a managed heap: reserves what STEPS pieces of COMMIT MiB take,
  * commits one after the other by mmap(MAP_FIXED), or by HOW: "mprotect", "fresh" (a mapping of its own). Of each it
- * touches TOUCH MiB, and takes as much off MemAvailable in $SPARKGUARD_SYSTEM_ROOT/proc/meminfo. A piece that is
- * refused it asks for again, for PATIENCE_MS at most; then it ends. Before the second one it waits until the guard's
- * watchdog runs, if it ever does within that time.
+ * touches TOUCH MiB, and takes as much off MemAvailable in $SPARKGUARD_SYSTEM_ROOT/proc/meminfo. It asks for a piece
+ * until it is granted, but at most ASKS times, each time at another look of the guard's; then it ends. Before the
+ * second one it waits until the guard's watchdog runs, if it is not off.
  *
  *     steps N       that were granted
  *     promised N    bytes, at the end
@@ -27,17 +27,18 @@ static void write_meminfo(void)
     CHECK_EQUAL(rename(fresh, path), 0);
 }
 
-static long now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void pause_shortly(void)
+static void wait_for_another_look(void)
 {
     const struct timespec pause = {0, 10000000};
-    nanosleep(&pause, NULL);
+    nanosleep(&pause, NULL); /* pace: a look at the machine serves for 5 ms */
+}
+
+static void wait_until_watched(void)
+{
+    const char *watchdog = getenv("SPARKGUARD_WATCHDOG");
+    while ((watchdog == NULL || strcmp(watchdog, "off") != 0) &&
+           (__atomic_load_n(&segment->slot.flags, __ATOMIC_SEQ_CST) & SG_SLOT_WATCHED) == 0)
+        wait_for_another_look();
 }
 
 static char *commit(char *place, size_t bytes, const char *how)
@@ -54,7 +55,7 @@ int main(int count, char **arguments)
         return 2;
     size_t bytes = strtoul(arguments[1], NULL, 10) * MIB, touched = strtoul(arguments[2], NULL, 10) * MIB;
     unsigned long steps = strtoul(arguments[3], NULL, 10), done = 0;
-    long wait_ms = strtol(arguments[4], NULL, 10);
+    long asks = strtol(arguments[4], NULL, 10);
     const char *how = count > 5 ? arguments[5] : "fixed";
     int noreserve = strcmp(how, "mprotect") == 0 ? 0 : MAP_NORESERVE;
     available_bytes = strtoul(getenv("AVAILABLE_MIB"), NULL, 10) * MIB;
@@ -63,13 +64,11 @@ int main(int count, char **arguments)
     char *place = mmap(NULL, bytes * steps, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | noreserve, -1, 0);
     CHECK(place != MAP_FAILED);
     for (; done < steps; done++) {
-        char *piece;
-        long end = now_ms() + wait_ms;
-        while (done == 1 && now_ms() < end &&
-               (__atomic_load_n(&segment->slot.flags, __ATOMIC_SEQ_CST) & SG_SLOT_WATCHED) == 0)
-            pause_shortly();
-        while ((piece = commit(place + done * bytes, bytes, how)) == MAP_FAILED && now_ms() < end)
-            pause_shortly();
+        char *piece = MAP_FAILED;
+        if (done == 1)
+            wait_until_watched();
+        for (long i = 0; i < asks && (piece = commit(place + done * bytes, bytes, how)) == MAP_FAILED; i++)
+            wait_for_another_look();
         if (piece == MAP_FAILED)
             break;
         memset(piece, 1, touched);
