@@ -1,14 +1,19 @@
-"""What the tests of sparkguard-sweep share: a machine of files, a program that grows with the square, a record."""
+"""What the tests of sparkguard-sweep share: a machine of files, a clock, a program that grows with the square, a record."""
 
-import ctypes
+import atexit
+import functools
 import json
+import mmap
 import os
-import select
+import shutil
+import struct
 import subprocess
-import time
+import tempfile
 from pathlib import Path
 
 import pytest
+from lib.history import wait_until
+from lib.target import SLOWER
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 GB = 10**9
@@ -28,9 +33,56 @@ if os.path.exists(f"gate-{batch}"):
     with open(f"at-{batch}", "w") as at:
         at.write(str(os.getpid()))
 while os.path.exists(f"gate-{batch}"):
-    time.sleep(0.01)
+    time.sleep(0.01)  # holds: until the test takes the file away
 print("held", len(held))
 """
+
+SECOND_NS = 10**9
+NO_LIMIT = (1 << 63) - 1
+
+
+@functools.cache
+def clock_library():
+    folder = Path(tempfile.mkdtemp(prefix="sparkguard-clock-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source, library = Path(__file__).with_name("clock.c"), folder / "clock.so"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
+class Clock:
+    """The time of the sweep under test, which goes on as the machine's does and is moved by the test besides (clock.c)."""
+
+    def __init__(self, path):
+        path.write_bytes(struct.pack("qqqq", 0, 0, NO_LIMIT, 0))
+        with open(path, "r+b") as file:
+            self.shared = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
+
+    def waits(self):
+        return self.shared[1]
+
+    def move(self, seconds):
+        self.shared[0] += seconds * SECOND_NS
+
+    def look(self, seconds=0):
+        """Moves the clock on. Until the sweep has looked at its run by the new time; the wait before that may have ended already."""
+        self.move(seconds)
+        seen = self.waits() + 2
+        wait_until(lambda: self.waits() >= seen)
+
+    def hold(self):
+        """Until the sweep stands still in a wait, which ends by step() or release()."""
+        self.shared[2] = 0
+        wait_until(lambda: self.shared[3])
+
+    def step(self):
+        """One wait ends, and all that follows it happens, up to the next wait."""
+        after = self.waits()
+        self.shared[2] = after
+        wait_until(lambda: self.waits() > after)
+
+    def release(self):
+        self.shared[2] = NO_LIMIT
 
 
 class Sweeper:
@@ -41,6 +93,8 @@ class Sweeper:
         self.state = scratch / "record"
         self.live = scratch / "live"
         self.folder.mkdir()
+        self.clock = Clock(scratch / "clock")
+        self.variables = {"LD_PRELOAD": str(clock_library()), "SWEEP_CLOCK": str(scratch / "clock")}
         (self.root / "proc/self").mkdir(parents=True)
         (self.folder / "grow.py").write_text(GROW)
         self.machine(ROOM)
@@ -56,8 +110,8 @@ class Sweeper:
         env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
         env["ASAN_OPTIONS"] = "verify_asan_link_order=0"  # sanitizer builds under a preload
         env.update(SPARKGUARD_DIR=str(self.live), SPARKGUARD_SYSTEM_ROOT=str(self.root), SPARKGUARD_RESERVE="1G")
-        env.update(TZ="UTC", LC_ALL="C.UTF-8", **extra)
-        return env
+        env.update(TZ="UTC", LC_ALL="C.UTF-8")
+        return env | self.variables | extra
 
     def command(self, *arguments):
         return [str(self.program), f"--state={self.state}", *map(str, arguments)]
@@ -65,7 +119,7 @@ class Sweeper:
     def run(self, *arguments, **extra):
         return subprocess.run(
             self.command(*arguments), env=self.environment(**extra), cwd=self.folder, capture_output=True, text=True,
-            timeout=100, stdin=subprocess.DEVNULL,
+            timeout=100 * SLOWER, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
     def start(self, *arguments, **options):
@@ -87,10 +141,7 @@ class Sweeper:
     def wait_for(self, name):
         """The text of a file of the folder, once it is there."""
         path = self.folder / name
-        deadline = time.monotonic() + 60
-        while not (path.exists() and path.read_text()):
-            assert time.monotonic() < deadline, f"{name} does not appear"
-            time.sleep(0.01)
+        wait_until(lambda: path.exists() and path.read_text())
         return path.read_text()
 
     def boot(self):
@@ -128,35 +179,7 @@ def alive(pid):
 
 
 def wait_for_death(pid):
-    deadline = time.monotonic() + 30
-    while alive(pid):
-        assert time.monotonic() < deadline, f"{pid} lives on"
-        time.sleep(0.01)
-
-
-class Reads:
-    """Tells when somebody has read a file through, by inotify(7): of its folder, for the file is replaced meanwhile."""
-
-    CLOSED = 0x10  # IN_CLOSE_NOWRITE
-
-    def __init__(self, path):
-        self.name = path.name
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.fd = libc.inotify_init1(os.O_CLOEXEC)
-        assert self.fd >= 0 and libc.inotify_add_watch(self.fd, os.fsencode(path.parent), self.CLOSED) >= 0, os.strerror(ctypes.get_errno())
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        os.close(self.fd)
-
-    def wait(self):
-        """Until it has been read since the last time."""
-        while select.select([self.fd], [], [], 60)[0]:
-            if self.name.encode() in os.read(self.fd, 65536).split(b"\0"):
-                return
-        raise AssertionError(f"nobody reads {self.name}")
+    wait_until(lambda: not alive(pid))
 
 
 @pytest.fixture

@@ -7,12 +7,10 @@ import pty
 import re
 import signal
 import subprocess
-import threading
-import time
 from pathlib import Path
 
 import pytest
-from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, Reads, alive, outcomes, reap, recorded, sweep, wait_for_death  # noqa: F401 - and fixtures
+from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, alive, outcomes, reap, recorded, sweep, wait_for_death  # noqa: F401 - and fixtures
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SFT = {2: 21.1, 4: 29.0, 8: 46.8, 16: 80.9}  # GB, of the methodology's table
@@ -91,17 +89,40 @@ def test_how_it_ended(sweep, code, status, note):
     assert report["runs"][0]["notes"].replace("\\xff", "\\u00ff") == note
 
 
-def test_a_run_ends_at_its_time_limit_with_its_whole_group(sweep):
-    code = "sleep 1000 & echo $! >child; echo $$ >at-1; wait"
-    report = sweep.json("--timeout=3s", "-p", "n=1,2", "--", "sh", "-c", code, "{n}", status=1)
-    assert [run["status"] for run in report["runs"]] == ["timed out", "skipped"]
-    wait_for_death(int(sweep.wait_for("child")))
+def test_a_run_ends_at_its_time_limit_with_its_whole_group(sweep, reap):
+    code = "sleep 1000 & echo $! >child; wait"
+    process = sweep.start("--json", "--timeout=1h", "-p", "n=1,2", "--", "sh", "-c", code, "{n}")
+    reap(process)
+    child = int(sweep.wait_for("child"))
+    sweep.clock.look(3500)
+    assert alive(child)
+    sweep.clock.move(100)
+    report = json.loads(process.communicate()[0])
+    assert process.returncode == 1 and [run["status"] for run in report["runs"]] == ["timed out", "skipped"]
+    wait_for_death(child)
 
 
-def test_the_whole_group_is_asked_to_end(sweep):
-    child = "trap 'echo yes >saved; exit' TERM; while :; do sleep 0.1; done"
-    sweep.run("--timeout=3s", "-p", "n=1", "--", "sh", "-c", f"trap : TERM; ({child}) & wait; wait", "{n}")
+def test_the_whole_group_is_asked_to_end(sweep, reap):
+    child = "trap 'echo yes >saved; exit' TERM; echo ready >ready; while :; do sleep 0.1; done"
+    process = sweep.start("--timeout=1h", "-p", "n=1", "--", "sh", "-c", f"trap : TERM; ({child}) & wait; wait", "{n}")
+    reap(process)
+    sweep.wait_for("ready")
+    sweep.clock.move(3600)
+    process.communicate()
     assert (sweep.folder / "saved").exists()
+
+
+def test_a_run_that_does_not_end_when_asked_is_killed_after_ten_seconds(sweep, reap):
+    process = sweep.start("--json", "--timeout=1h", "-p", "n=1", "--", "sh", "-c", "trap '' TERM; echo $$ >at; while :; do sleep 0.1; done", "{n}")
+    reap(process)
+    pid = int(sweep.wait_for("at"))
+    sweep.clock.look(3600)
+    sweep.clock.move(-5)  # however slow this test is, ten seconds are not over
+    sweep.clock.look()
+    assert alive(pid)
+    sweep.clock.move(15)
+    report = json.loads(process.communicate()[0])
+    assert [run["status"] for run in report["runs"]] == ["timed out"] and not alive(pid)
 
 
 def test_what_a_run_leaves_behind_is_ended(sweep):
@@ -192,7 +213,7 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(sweep, reap):
     sweep.wait_for("at-1")
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.6)
+    sweep.clock.look()
     (sweep.folder / "gate-1").unlink()
     process.communicate(timeout=60)
     assert process.returncode == 0 and sweep.starts() == [1, 2]
@@ -203,10 +224,11 @@ def test_a_run_that_ignores_the_signal_is_killed_by_the_second(sweep, reap):
     reap(process)
     pid = int(sweep.wait_for("at"))
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.5)  # two that come at once are one
+    sweep.clock.look()  # two that come at once are one
+    sweep.clock.move(-3600)  # the time at which it is killed anyway does not come
     assert alive(pid)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=8)
+    process.communicate()
     assert process.returncode == -signal.SIGTERM and not alive(pid)
 
 
@@ -407,57 +429,63 @@ def test_a_large_unguarded_process_is_in_the_way(sweep, reap):
 
 
 TAKE = """
-import os, sys
+import os, sys, time
 if sys.argv[1] == "1":
     os.replace("taken", sys.argv[2])
-    open("ended", "w").write(str(os.getpid()))
+    open("taking", "w").write(str(os.getpid()))
+    while not os.path.exists("end"):
+        time.sleep(0.01)  # holds: until the test says so
 """
 
 
-def rooms_of_a_driver_that_returns(sweep, figures, values, *options):
-    """What each run found of 600 MiB: the first takes half, and after its end each look at the machine makes the next figure (MiB)
-    that is seen by the one behind it. By looks, not by time: it does not matter who is scheduled when."""
+def rooms_of_a_driver_that_returns(sweep, reap, figures, values, *options):
+    """What each run found of 600 MiB: the first takes half, and after its end each look at the machine sees the next figure (MiB)."""
     meminfo = sweep.root / "proc/meminfo"
     sweep.machine(300 * MIB)
     meminfo.replace(sweep.folder / "taken")
     sweep.machine(600 * MIB)
     (sweep.folder / "take.py").write_text(TAKE)
-
-    def give_back():
-        wait_for_death(int(sweep.wait_for("ended")))
-        with Reads(meminfo) as reads:
-            for figure in figures:
-                reads.wait()
-                sweep.machine(figure * MIB)
-
-    thread = threading.Thread(target=give_back)
-    thread.start()
-    report = sweep.json(*options, "-p", f"batch={values}", "--", PYTHON, "take.py", "{batch}", meminfo)
-    thread.join()
+    process = sweep.start("--json", *options, "-p", f"batch={values}", "--", PYTHON, "take.py", "{batch}", meminfo)
+    reap(process)
+    pid = int(sweep.wait_for("taking"))
+    sweep.clock.hold()
+    (sweep.folder / "end").touch()
+    wait_for_death(pid)
+    sweep.clock.step()  # it sees the end, and what there is now
+    for figure in figures:
+        sweep.machine(figure * MIB)
+        sweep.clock.step()
+    sweep.clock.release()
+    report = json.loads(process.communicate()[0])
     return [run["room_bytes"] // MIB for run in report["runs"]]
 
 
 @pytest.mark.parametrize("figures", [[300] * 8 + [600], [*range(320, 600, 40), 600]], ids=["late and at once", "bit by bit"])
-def test_memory_of_the_run_before_is_given_back_first(sweep, figures):
+def test_memory_of_the_run_before_is_given_back_first(sweep, reap, figures):
     """Drivers return pages late, those that keep a pool of freed ones all at once after a while in which nothing moves."""
-    assert rooms_of_a_driver_that_returns(sweep, figures, "1,2") == [600, 600]
+    assert rooms_of_a_driver_that_returns(sweep, reap, figures, "1,2") == [600, 600]
 
 
-def test_memory_that_does_not_come_back_is_not_waited_for(sweep):
+def test_memory_that_does_not_come_back_is_not_waited_for(sweep, reap):
     """Another program has it: nothing moves, and the sweep goes on long before it stops to wait for a clean machine."""
-    assert rooms_of_a_driver_that_returns(sweep, [], "1,2,3", "--clean-wait=1h") == [600, 300, 300]
+    assert rooms_of_a_driver_that_returns(sweep, reap, [], "1,2,3", "--clean-wait=1h") == [600, 300, 300]
 
 
-def test_processes_that_run_together_count_together(sweep):
+def test_processes_that_run_together_count_together(sweep, reap):
     (sweep.folder / "hold.py").write_text(
         "import mmap, os, sys, time\n"
         "held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE)\n"
-        "open(sys.argv[1], 'w').close()\n"
-        "while not (os.path.exists('a') and os.path.exists('b')): time.sleep(0.01)\n"
-        "time.sleep(2.5)\n"  # it is looked at once a second
+        "open(sys.argv[1], 'w').write('held')\n"
+        "while not os.path.exists('end'): time.sleep(0.01)  # holds: until the test says so\n"
     )
     both = f"{PYTHON} hold.py a & {PYTHON} hold.py b & wait"
-    report = sweep.json("-p", "n=1", "--", "sh", "-c", both, "{n}")
+    process = sweep.start("--json", "-p", "n=1", "--", "sh", "-c", both, "{n}")
+    reap(process)
+    for name in "ab":
+        sweep.wait_for(name)
+    sweep.clock.look(1)  # it measures once a second
+    (sweep.folder / "end").touch()
+    report = json.loads(process.communicate()[0])
     assert 200 * MIB <= report["runs"][0]["peak_bytes"] < 240 * MIB
     assert report["runs"][0]["headroom_bytes"] == ROOM - report["runs"][0]["needed_bytes"] < 400 * MIB
 
@@ -466,21 +494,24 @@ LOSE = """
 import mmap, os, sys, time
 held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE)
 if sys.argv[1] == "2":
-    text = open(sys.argv[2]).read().replace(sys.argv[3], sys.argv[4])
-    open(sys.argv[2] + ".new", "w").write(text)
-    os.replace(sys.argv[2] + ".new", sys.argv[2])
-    time.sleep(3)  # it is looked at once a second
-    mmap.mmap(-1, 400 << 20, mmap.MAP_PRIVATE) if len(sys.argv) > 5 else None
+    open("held", "w").write("held")
+    while not os.path.exists("go on"):
+        time.sleep(0.01)  # holds: until the test says so
+    mmap.mmap(-1, 400 << 20, mmap.MAP_PRIVATE) if len(sys.argv) > 2 else None
 """
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_what_another_program_took_meanwhile_is_not_the_jobs_need(sweep, refused):
+def test_what_another_program_took_meanwhile_is_not_the_jobs_need(sweep, reap, refused):
     """300 MiB of the machine's go while the job holds 100: the headroom is less, the job needs what it needed before."""
     (sweep.folder / "lose.py").write_text(LOSE)
-    before, after = (f"{(GIB + ROOM - lost) // 1024} kB" for lost in (0, 300 * MIB))
-    words = [sweep.root / "proc/meminfo", before, after, *(["more"] if refused else [])]
-    report = sweep.json("-p", "n=1,2", "--", PYTHON, "lose.py", "{n}", *words)
+    process = sweep.start("--json", "-p", "n=1,2", "--", PYTHON, "lose.py", "{n}", *(["more"] if refused else []))
+    reap(process)
+    sweep.wait_for("held")
+    sweep.machine(ROOM - 300 * MIB)
+    sweep.clock.look(1)  # it measures once a second
+    (sweep.folder / "go on").touch()
+    report = json.loads(process.communicate()[0])
     quiet, disturbed = report["runs"]
     assert disturbed["status"] == ("refused" if refused else "ok") and "lost" not in quiet["notes"]
     assert 100 * MIB <= disturbed["needed_bytes"] < 140 * MIB
@@ -703,8 +734,8 @@ def test_a_closed_pipe_ends_it_quietly(seed):
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-def on_terminal(sweep, *arguments, **extra):
-    """Everything that a terminal of 80 columns gets."""
+def on_terminal(sweep, *arguments, shows=None, **extra):
+    """Everything that a terminal of 80 columns gets. Once it shows the pattern, the file "shown" is there."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(sweep.folder)
@@ -713,6 +744,8 @@ def on_terminal(sweep, *arguments, **extra):
     try:
         while piece := os.read(terminal, 65536):
             output += piece
+            if shows and re.search(shows.encode(), output):
+                (sweep.folder / "shown").touch()
     except OSError:  # its other end is closed
         pass
     os.close(terminal)
@@ -721,9 +754,10 @@ def on_terminal(sweep, *arguments, **extra):
 
 
 def test_progress_on_a_terminal(sweep):
-    code = "import time; held = bytearray(50 << 20); time.sleep(3 if {n} > 2 else 0)"
-    shown = on_terminal(sweep, "-p", "n=1,2,4", "--", PYTHON, "-c", code)
-    assert re.search(r"\[3/3\] n=4: \d\.\d s, about \d+\.\d s left; 5\d\.\d MiB held of \d+\.\d MiB to \d+\.\d MiB", shown)
+    code = "import os, time\nheld = bytearray(50 << 20)\nwhile {n} > 2 and not os.path.exists('shown'): time.sleep(0.01)  # holds: until it is shown"
+    progress = r"\[3/3\] n=4: \d\.\d s, about \d+\.\d s left; 5\d\.\d MiB held of \d+\.\d MiB to \d+\.\d MiB"
+    shown = on_terminal(sweep, "-p", "n=1,2,4", "--", PYTHON, "-c", code, shows=progress)
+    assert re.search(progress, shown)
     assert "\r\x1b[K" in shown and "starting" not in shown
     lines = re.sub(r"\x1b\[[0-9]*m", "", shown).replace("\r\n", "\n").split("\n")
     assert all(len(piece) <= 80 for line in lines for piece in re.split("\r|\x1b\\[K", line))

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import pytest
-from sweeping import MIB, PIECE, PYTHON, Sweeper, outcomes
+from sweeping import MIB, PIECE, PYTHON, Sweeper, outcomes, reap  # noqa: F401 - and a fixture
 
 CLIENT = """#!/bin/sh
 echo "$*" >>calls
@@ -200,13 +200,20 @@ def test_the_shared_directory_of_the_set_up_is_read(sweep):
     assert outcomes(json.loads(done.stdout)) == {2: "ok", 4: "ok"}
 
 
-def test_a_container_that_outlives_its_client_is_killed(sweep):
+def test_a_container_that_outlives_its_client_is_killed(sweep, reap):
     """The script's container is in a session of its own, as one of docker is: it gets none of the client's signals."""
-    (sweep.folder / "grow.py").write_text("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nheld = bytearray(64 << 20)\ntime.sleep(300)\n")
+    hold = "import time\nheld = bytearray(64 << 20)\nopen('held', 'w').write('held')\ntime.sleep(600)  # holds: until it is killed\n"
+    (sweep.folder / "grow.py").write_text(hold)
     client = (sweep.scripts / "docker").read_text().replace("exec setsid", "trap : TERM\nsetsid")
     (sweep.scripts / "docker").write_text(client)
-    report = sweep.json("--timeout=1s", *grow("2", "docker", "run", *DEVICE), status=1)
-    assert outcomes(report) == {2: "timed out"}
+    process = sweep.start("--json", "--timeout=1h", *grow("2", "docker", "run", *DEVICE))
+    reap(process)
+    sweep.wait_for("held")
+    sweep.clock.look(3600)
+    assert [call.split()[0] for call in sweep.calls()] == ["run"]
+    sweep.clock.move(10)
+    report = json.loads(process.communicate()[0])
+    assert process.returncode == 1 and outcomes(report) == {2: "timed out"}
     assert [call.split()[0] for call in sweep.calls()] == ["run", "kill"]
     name = sweep.calls()[1].split()[1]
     assert re.search(rf"--name={name} ", sweep.calls()[0])

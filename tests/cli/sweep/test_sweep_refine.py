@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from sweeping import GIB, MIB, PIECE, PYTHON, ROOM, outcomes, reap, recorded, sweep, wait_for_death  # noqa: F401 - and fixtures
+from sweeping import GIB, MIB, PIECE, PYTHON, ROOM, Sweeper, outcomes, reap, recorded, sweep, wait_for_death  # noqa: F401 - and fixtures
 
 
 # ---- ranges ----
@@ -147,6 +147,14 @@ def test_refine_of_a_wide_gap_is_bounded(sweep):
     assert max(value for value, status in outcomes(report).items() if status == "ok") <= largest()
 
 
+@pytest.fixture(scope="module")
+def refined(tools, tmp_path_factory):
+    """A sweep with a refinement, and its record."""
+    sweep = Sweeper(tools, tmp_path_factory.mktemp("refined"))
+    sweep.grow("2,4,8,16", "--refine")
+    return sweep, sweep.state.read_text()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -154,9 +162,9 @@ def test_refine_of_a_wide_gap_is_bounded(sweep):
         {"value": "x"}, {"value": 12},
     ],
 )  # fmt: skip
-def test_refinement_of_a_record_that_cannot_be_is_one_sentence(sweep, change):
-    sweep.grow("2,4,8,16", "--refine")
-    record = json.loads(sweep.state.read_text())
+def test_refinement_of_a_record_that_cannot_be_is_one_sentence(refined, change):
+    sweep, good = refined
+    record = json.loads(good)
     record["refinements"][0] |= change
     sweep.state.write_text(json.dumps(record))
     done = sweep.grow("2,4,8,16", "--resume")
