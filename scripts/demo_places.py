@@ -72,15 +72,16 @@ class CgroupPlace:
 
 
 class SimulatedCanary(Lateness):
-    """Stands still while the simulated machine has next to nothing left."""
+    """Stands still while the simulated machine has next to nothing left. Late is only who waits for memory, not who waits for a processor."""
 
     def __init__(self, meminfo):
         super().__init__()
         self.meminfo = meminfo
+        self.is_waiting = False
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
-        jail.until(lambda: self.rounds, 10, "the canary's first round")
+        jail.until(lambda: self.rounds, 60, "the canary's first round")
 
     def available_bytes(self):
         for line in self.meminfo.read_text().splitlines():
@@ -89,14 +90,22 @@ class SimulatedCanary(Lateness):
         return SIMULATED_TOTAL  # it is being written
 
     def run(self):
-        """Late is only who waits for memory, not who waits for a processor. Rounds missed meanwhile are late, too."""
+        """Rounds missed while it waits for memory are late, too."""
         due = free_since = time.monotonic()
         while not self.is_over.is_set():
             due += PERIOD_SECONDS
             time.sleep(max(0, due - time.monotonic()))
             while self.available_bytes() < SIMULATED_DEAD and not self.is_over.wait(0.005):
+                self.is_waiting = True
                 free_since = time.monotonic()
+            self.is_waiting = False
             self.rounds.append((due, max(0.0, free_since - due)))
+
+    def late_since(self, begin):
+        return super().late_since(begin) if self.is_waiting else [late for due, late in list(self.rounds) if due >= begin]
+
+    def silent_seconds(self):
+        return super().silent_seconds() if self.is_waiting else 0.0
 
     def is_alive(self):
         return True

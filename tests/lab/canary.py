@@ -30,6 +30,11 @@ class Lateness:
             due += PERIOD_SECONDS
         return late
 
+    def silent_seconds(self):
+        """For how long it has not answered by now."""
+        due, late = self.rounds[-1]
+        return time.monotonic() - due - late
+
     def p99_since(self, begin):
         late = sorted(self.late_since(begin))
         return late[math.ceil(len(late) * 0.99) - 1] if late else 0.0
