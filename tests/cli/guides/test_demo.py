@@ -27,28 +27,67 @@ def make_build(build):
     return folder
 
 
-@pytest.fixture
-def demo_build(build):
+class Demo:
+    """A demo that runs, in a build folder of its own."""
+
+    def __init__(self, folder, *arguments, before=(), env=None):
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder / "demo"), "BUILD": str(folder)} | (env or {})
+        self.folder = folder
+        self.process = subprocess.Popen([*before, ROOT / "scripts/demo", *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end(self):
+        """Its exit status and what it said."""
+        said, _ = self.process.communicate()
+        return self.process.returncode, said
+
+    def remove(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        shutil.rmtree(self.folder)
+
+
+def demo_of_ordinary_user(build):
+    """Whatever the variables of that user say. None: an ordinary user cannot read this folder."""
+    before = []
     folder = make_build(build)
-    yield folder
-    shutil.rmtree(folder)
+    if os.geteuid() == 0:
+        for each in (folder, folder / "demo"):
+            os.chown(each, NOBODY, NOBODY)
+        before = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        if subprocess.run([*before, ROOT / "scripts/demo", "--help"], capture_output=True).returncode != 0:
+            shutil.rmtree(folder)
+            return None
+    mine = {"SPARKGUARD_DISABLE": "1", "SPARKGUARD_LIMIT": "1M", "SGSIM_KIND": "discrete", "CUDA_VISIBLE_DEVICES": ""}
+    return Demo(folder, before=before, env=mine)
+
+
+def demo_that_guards_nothing(build):
+    folder = make_build(build)
+    (folder / "libsparkguard.so").unlink()
+    (folder / "libsparkguard.so").symlink_to((folder / "sim/libnvidia-ml.so.1").resolve())
+    return Demo(folder, "--simulated")
 
 
 @pytest.fixture(scope="module")
-def shown(build):
+def demos(build):
+    """The demos that run to their end. Each mostly waits for its jobs, and so they run side by side."""
+    running = {
+        "whole": Demo(make_build(build), "--simulated"),
+        "ordinary user": demo_of_ordinary_user(build),
+        "unguarded": demo_that_guards_nothing(build),
+    }
+    yield running
+    for demo in filter(None, running.values()):
+        demo.remove()
+
+
+@pytest.fixture(scope="module")
+def shown(demos):
     """A demo that has ended: its build folder and what it said."""
-    folder = make_build(build)
-    status, said = demo(folder, "--simulated")
+    status, said = demos["whole"].end()
     assert status == 0, said
-    yield folder, said
-    shutil.rmtree(folder)
-
-
-def demo(demo_build, *arguments, before=(), env=None):
-    env = {"PATH": os.environ["PATH"], "HOME": str(demo_build / "demo"), "BUILD": str(demo_build)} | (env or {})
-    command = [*before, ROOT / "scripts/demo", *arguments]
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
-    return done.returncode, done.stdout
+    return demos["whole"].folder, said
 
 
 def pasted(said):
@@ -86,36 +125,29 @@ def test_report_that_is_left_tells_of_the_refusal(shown):
     assert re.search(r"cudaMalloc +device +30\.0 GiB reserve", report)
 
 
-def test_ordinary_user_gets_the_simulated_machine(demo_build):
-    """Whatever the variables of that user say."""
-    if os.geteuid() != 0:
-        before = []
-    else:
-        for folder in (demo_build, demo_build / "demo"):
-            os.chown(folder, NOBODY, NOBODY)
-        before = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        if subprocess.run([*before, ROOT / "scripts/demo", "--help"], capture_output=True).returncode != 0:
-            pytest.skip(f"an ordinary user cannot read {ROOT}")
-    mine = {"SPARKGUARD_DISABLE": "1", "SPARKGUARD_LIMIT": "1M", "SGSIM_KIND": "discrete", "CUDA_VISIBLE_DEVICES": ""}
-    status, said = demo(demo_build, before=before, env=mine)
+def test_ordinary_user_gets_the_simulated_machine(demos):
+    if demos["ordinary user"] is None:
+        pytest.skip(f"an ordinary user cannot read {ROOT}")
+    status, said = demos["ordinary user"].end()
     assert status == 0, said
     assert "On a simulated Spark of 120 GiB" in said and "a cgroup and swap of one's own need root" in said
 
 
-def test_claim_that_is_not_seen_is_told(demo_build):
+def test_claim_that_is_not_seen_is_told(demos):
     """Behind a library that guards nothing."""
-    (demo_build / "libsparkguard.so").unlink()
-    (demo_build / "libsparkguard.so").symlink_to((demo_build / "sim/libnvidia-ml.so.1").resolve())
-    status, said = demo(demo_build, "--simulated")
+    status, said = demos["unguarded"].end()
     assert status == 1
     assert said.splitlines()[-1] == "demo: not seen: with the guard the canary feels nothing"
 
 
-def test_files_of_another_user_are_named(demo_build):
-    (demo_build / "demo/records").symlink_to("/")  # as little ours to remove
-    status, said = demo(demo_build, "--simulated")
+def test_files_of_another_user_are_named(build):
+    folder = make_build(build)
+    (folder / "demo/records").symlink_to("/")  # as little ours to remove
+    demo = Demo(folder, "--simulated")
+    status, said = demo.end()
+    demo.remove()
     assert status == 1
-    assert "demo: " in said and str(demo_build / "demo/records") in said and "Traceback" not in said
+    assert "demo: " in said and str(folder / "demo/records") in said and "Traceback" not in said
 
 
 # ---- the one line of the build ----
