@@ -14,6 +14,8 @@ import stat
 import subprocess
 from pathlib import Path
 
+import pytest
+
 LIBRARY = "usr/local/lib/libsparkguard.so"
 DAEMON = "etc/docker/daemon.json"
 CONTAINERD = "etc/containerd/config.toml"
@@ -86,6 +88,29 @@ class Root:
                 content = os.readlink(path) if path.is_symlink() else path.read_bytes() if stat.S_ISREG(status.st_mode) else None
                 found[str(path.relative_to(self.path))] = (oct(status.st_mode), status.st_uid, status.st_gid, content)
         return found
+
+    def copy(self, path):
+        """The same at another place."""
+        subprocess.run(["cp", "-a", self.path, path], check=True)
+        other = Root.__new__(Root)
+        other.program, other.path = self.program, Path(path)
+        return other
+
+
+@pytest.fixture(scope="session")
+def ready_once(tools, tmp_path_factory):
+    root = Root(tools, tmp_path_factory.mktemp("ready") / "root")
+    before = root.state()
+    root.set_up()
+    return root, before
+
+
+@pytest.fixture
+def ready(ready_once, tmp_path):
+    """A root in which all is set up; `before`: its state before that."""
+    root = ready_once[0].copy(tmp_path / "ready")
+    root.before = ready_once[1]
+    return root
 
 
 def shellcheck(text):

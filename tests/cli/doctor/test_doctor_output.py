@@ -157,18 +157,47 @@ def test_a_thousand_processes(doctor):
     assert finding["figures"]["zombie_count"] == 1000 and len(finding["sentence"]) < 200
 
 
-def test_children_that_are_collected_a_little_late_are_no_zombies(doctor):
-    """On this machine: one parent collects each child after some milliseconds, another one never does."""
-    late = "import os, time\nprint(flush=True)\nwhile True:\n pid = os.fork()\n if pid == 0: os._exit(0)\n time.sleep(0.02)\n os.waitpid(pid, 0)"
-    never = "import os, time\nif os.fork() == 0: os._exit(0)\nprint(flush=True)\ntime.sleep(60)"
+MOMENT = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int nanosleep(const struct timespec *time, struct timespec *left)
+{
+    if (time->tv_sec == 0 && time->tv_nsec < 100000000) /* not the moment that zombies get */
+        return (int)syscall(SYS_nanosleep, time, left); /* poll: what the doctor itself waits for */
+    close(open(getenv("MOMENT_BEGINS"), O_WRONLY));
+    char end;
+    return read(open(getenv("MOMENT_ENDS"), O_RDONLY), &end, 1) != 0;
+}
+"""
+PARENT = "import os\nif os.fork() == 0: os._exit(0)\nos.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)\nprint(flush=True)\ninput()\nos.wait()\nprint(flush=True)\ninput()"
+
+
+def test_children_that_are_collected_a_little_late_are_no_zombies(doctor, tmp_path):
+    """On this machine: one parent collects its child in the moment that the doctor gives it, another one does not."""
+    moment, begins, ends = tmp_path / "moment.so", tmp_path / "begins", tmp_path / "ends"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", moment], input=MOMENT, text=True, check=True)
+    variables = {"LD_PRELOAD": moment, "MOMENT_BEGINS": begins, "MOMENT_ENDS": ends, "ASAN_OPTIONS": "verify_asan_link_order=0"}
+    env = doctor.environment(SPARKGUARD_SYSTEM_ROOT="/", **{name: str(value) for name, value in variables.items()})
+    for fifo in (begins, ends):
+        os.mkfifo(fifo)
     with contextlib.ExitStack() as stack:
-        parents = [stack.enter_context(subprocess.Popen([sys.executable, "-c", text], stdout=-1)) for text in (late, never)]
-        for parent in parents:
+        late, never = (stack.enter_context(subprocess.Popen([sys.executable, "-c", PARENT], stdin=-1, stdout=-1)) for _ in range(2))
+        for parent in (late, never):
             stack.callback(parent.kill)
             parent.stdout.readline()
-        shown = doctor.run("--json", SPARKGUARD_SYSTEM_ROOT="/").stdout
-        (finding,) = [f for f in json.loads(shown)["findings"] if f["id"] == "zombies"]
-    assert finding["figures"]["zombie_count"] >= 1 and f" of {parents[0].pid}" not in finding["sentence"]
+        process = stack.enter_context(subprocess.Popen([doctor.program, "--json"], env=env, stdout=-1))
+        stack.callback(process.kill)
+        begins.read_bytes()
+        late.stdin.write(b"\n")
+        late.stdin.flush()
+        late.stdout.readline()
+        ends.write_bytes(b"")
+        (finding,) = [f for f in json.loads(process.stdout.read())["findings"] if f["id"] == "zombies"]
+    assert finding["figures"]["zombie_count"] >= 1 and f" of {late.pid}" not in finding["sentence"]
 
 
 # ---- a tool like the others -----------------------------------------------------------------------------------------

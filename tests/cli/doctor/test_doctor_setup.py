@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, shellcheck
+from setup_root import CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, ready, ready_once, shellcheck  # noqa: F401 - and fixtures
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
 EXAMPLES = Path(__file__).resolve().parents[3] / "scripts/examples"
@@ -63,37 +63,43 @@ def with_empty_files(root):
 MACHINES = [lambda root: None, with_odd_modes, with_nothing, with_engines_and_no_files, with_groups_of_before, with_a_group, with_empty_files]
 
 
-@pytest.mark.parametrize("change", MACHINES)
-def test_undo_leaves_the_root_as_it_was_byte_for_byte(root, change):
-    change(root)
-    before = root.state()
-    root.set_up()
-    assert root.state() != before
+class Walk:
+    """What a machine was before the set-up, the scripts, and the root after them."""
+
+    def __init__(self, root, change):
+        change(root)
+        self.root = root
+        self.before = root.state()
+        self.script = root.doctor("--setup").stdout
+        self.done = root.run(self.script, "dash" if shutil.which("dash") else "sh")
+        self.undo = root.doctor("--setup=undo").stdout
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def walk(request, tools, tmp_path_factory):
+    return Walk(Root(tools, tmp_path_factory.mktemp("walk") / "root"), request.param)
+
+
+def test_undo_leaves_the_root_as_it_was_byte_for_byte(walk, tmp_path):
+    root = walk.root.copy(tmp_path / "root")
+    assert (walk.done.returncode, walk.done.stderr) == (0, "") and root.state() != walk.before
     root.undo()
-    assert root.state() == before
+    assert root.state() == walk.before
 
 
-@pytest.mark.parametrize("change", MACHINES)
-def test_twice_is_once(root, change):
-    change(root)
-    script = root.doctor("--setup").stdout
-    root.run(script)
+def test_twice_is_once(walk, tmp_path):
+    root = walk.root.copy(tmp_path / "root")
     once = root.state()
-    assert root.run(script).returncode == 0
+    assert root.run(walk.script).returncode == 0
     assert root.state() == once
     assert "wrote" not in root.set_up()
     assert root.state() == once
 
 
-@pytest.mark.parametrize("change", MACHINES)
-def test_both_scripts_are_clean_and_print_nothing_that_a_plain_shell_does_not_know(root, change):
-    change(root)
-    script = root.doctor("--setup").stdout
-    shellcheck(script)
-    root.run(script, "dash" if shutil.which("dash") else "sh")
-    undo = root.doctor("--setup=undo").stdout
-    shellcheck(undo)
-    assert max(len(line) for line in (script + undo).splitlines()) <= 160
+def test_both_scripts_are_clean_and_print_nothing_that_a_plain_shell_does_not_know(walk):
+    for script in (walk.script, walk.undo):
+        shellcheck(script)
+        assert max(len(line) for line in script.splitlines()) <= 160
 
 
 def test_undo_can_be_run_again_and_where_nothing_was_set_up(root):
@@ -152,15 +158,14 @@ def test_each_engine_keeps_the_runtime_that_it_had(root):
     ]
 
 
-def test_a_wrapper_starts_containers_also_when_sparkguard_runtime_is_gone(root, tmp_path):
-    root.set_up()
-    wrapper = root.read(f"{WRAPPERS}/podman-runtime")
+def test_a_wrapper_starts_containers_also_when_sparkguard_runtime_is_gone(ready, tmp_path):
+    wrapper = ready.read(f"{WRAPPERS}/podman-runtime")
     for name in ("usr/bin/sparkguard-runtime", "usr/bin/crun"):
-        root.write(name, f'#!/bin/sh\necho {name} "${{SPARKGUARD_NEXT_RUNTIME:-}}" "$@"\nexit 7\n', 0o755)
-    there = wrapper.replace(" /usr/bin", f" {root.path}/usr/bin")
+        ready.write(name, f'#!/bin/sh\necho {name} "${{SPARKGUARD_NEXT_RUNTIME:-}}" "$@"\nexit 7\n', 0o755)
+    there = wrapper.replace(" /usr/bin", f" {ready.path}/usr/bin")
     run = lambda: subprocess.run(["sh", "-s", "run", "a b"], input=there, capture_output=True, text=True)  # noqa: E731
     assert (run().stdout, run().returncode) == ("usr/bin/sparkguard-runtime /usr/bin/crun run a b\n", 7)
-    drop(root, "usr/bin/sparkguard-runtime")
+    drop(ready, "usr/bin/sparkguard-runtime")
     assert (run().stdout, run().returncode) == ("usr/bin/crun  run a b\n", 7)
 
 
@@ -204,15 +209,14 @@ def test_a_library_that_others_than_root_can_replace_is_not_for_all_logins(guard
         os.chown(tmp_path / "libsparkguard.so", 0, 0)
 
 
-def test_the_shared_directories_are_the_groups_and_nobody_elses(root):
-    root.set_up()
-    (gid,) = re.findall(r"^sparkguard:x?!?:(\d+):$", root.read("etc/group"), re.M)
+def test_the_shared_directories_are_the_groups_and_nobody_elses(ready):
+    (gid,) = re.findall(r"^sparkguard:x?!?:(\d+):$", ready.read("etc/group"), re.M)
     for folder in ("run/sparkguard/shared", "var/lib/sparkguard"):
-        status = (root.path / folder).stat()
+        status = (ready.path / folder).stat()
         assert (oct(status.st_mode), status.st_uid, status.st_gid) == (oct(0o42770), 0, int(gid))
     # Root acts on this list: members of the group must not be able to replace it.
     for folder in (STATE, "var/lib"):
-        assert (root.path / folder).stat().st_mode & 0o022 == 0
+        assert (ready.path / folder).stat().st_mode & 0o022 == 0
 
 
 def test_containerd_is_given_a_runtime_class_by_its_files_version(root):
@@ -269,9 +273,19 @@ DAMAGED = {
     "default-not-installed": b'{"default-runtime": "x", "runtimes": {"x": {"path": "/nowhere/$(touch x)"}}}\n',
     "large": b'{"a": "' + b"x" * (1 << 20) + b'"}\n',
 }
+SHOWN = ("comment", "default-not-installed", "zero-byte")
+DAMAGE_TO_RUN = [pytest.param(name, marks=() if name in SHOWN else pytest.mark.long) for name in DAMAGED]
 
 
 @pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_daemon_json_is_left_by_the_script(root, name):
+    root.write(DAEMON, DAMAGED[name], 0o600)
+    script = root.doctor("--setup")
+    assert script.returncode == 1 and re.search(rf"^ *miss .*Docker, /{DAEMON}: ", script.stdout, re.MULTILINE)
+    assert f"put /{DAEMON} " not in script.stdout
+
+
+@pytest.mark.parametrize("name", DAMAGE_TO_RUN)
 def test_a_damaged_daemon_json_is_left_and_said_so_and_the_rest_is_done(root, name):
     root.write(DAEMON, DAMAGED[name], 0o600)
     before = root.state()
@@ -286,14 +300,16 @@ def test_a_damaged_daemon_json_is_left_and_said_so_and_the_rest_is_done(root, na
     assert root.state() == before
 
 
-@pytest.mark.parametrize("path", [DAEMON, CONTAINERD, PAM, "etc/tmpfiles.d/sparkguard.conf", PODMAN])
-def test_a_symbolic_link_is_left(root, path):
-    (root.path / path).parent.mkdir(parents=True, exist_ok=True)
-    (root.path / path).unlink(missing_ok=True)
-    (root.path / path).symlink_to("elsewhere")
+def test_symbolic_links_are_left(root):
+    paths = (DAEMON, CONTAINERD, PAM, "etc/tmpfiles.d/sparkguard.conf", PODMAN)
+    for path in paths:
+        (root.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (root.path / path).unlink(missing_ok=True)
+        (root.path / path).symlink_to("elsewhere")
     before = root.state()
-    assert f"/{path}" in root.set_up(status=1)
-    assert os.readlink(root.path / path) == "elsewhere"
+    said = root.set_up(status=1)
+    for path in paths:
+        assert f"/{path}" in said and os.readlink(root.path / path) == "elsewhere"
     root.undo()
     assert root.state() == before
 
@@ -332,11 +348,13 @@ def test_a_file_of_our_name_that_is_not_ours_is_left(root):
     assert root.state() == before
 
 
-@pytest.mark.parametrize("text", ["$(touch /x) `id` 'quoted' \"double\" \\ back", "END", "é ☃ \u202e", "a\nEND\nb", "%s %d\t"])
-def test_no_text_of_a_file_is_a_command(root, text):
-    own = {"labels": [text], text: text}
+TEXTS = ["$(touch /x) `id` 'quoted' \"double\" \\ back", "END", "é ☃ \u202e", "a\nEND\nb", "%s %d\t"]
+
+
+def test_no_text_of_a_file_is_a_command(root):
+    own = {"labels": TEXTS, **{text: text for text in TEXTS}}
     root.write(DAEMON, json.dumps(own, ensure_ascii=False, indent=0))
-    root.write(PAM, f"# {text}\nEND\n")
+    root.write(PAM, "".join(f"# {text}\nEND\n" for text in TEXTS))
     before = root.state()
     shellcheck(root.doctor("--setup").stdout)
     root.set_up()
@@ -365,56 +383,50 @@ def test_of_an_edited_daemon_json_only_our_part_is_taken(root):
     assert not (root.path / STATE).exists()
 
 
-def test_a_default_runtime_that_was_chosen_since_stays(root):
-    root.set_up()
-    merged = json.loads(root.read(DAEMON))
-    root.write(DAEMON, json.dumps({**merged, "default-runtime": "runc"}))
-    root.undo()
-    assert json.loads(root.read(DAEMON)) == {"log-driver": "local", "default-runtime": "runc"}
+def test_a_default_runtime_that_was_chosen_since_stays(ready):
+    merged = json.loads(ready.read(DAEMON))
+    ready.write(DAEMON, json.dumps({**merged, "default-runtime": "runc"}))
+    ready.undo()
+    assert json.loads(ready.read(DAEMON)) == {"log-driver": "local", "default-runtime": "runc"}
 
 
-def test_a_daemon_json_that_is_damaged_since_is_for_a_person(root):
-    root.set_up()
-    root.write(DAEMON, '{"runtimes": ')
-    assert f"left: /{DAEMON} was edited and is no JSON" in root.undo(status=1)
-    assert root.read(DAEMON) == '{"runtimes": '
-    root.write(DAEMON, '{"debug": true}')
-    root.undo()
-    assert json.loads(root.read(DAEMON)) == {"debug": True}
-    assert not (root.path / STATE).exists()
+def test_a_daemon_json_that_is_damaged_since_is_for_a_person(ready):
+    ready.write(DAEMON, '{"runtimes": ')
+    assert f"left: /{DAEMON} was edited and is no JSON" in ready.undo(status=1)
+    assert ready.read(DAEMON) == '{"runtimes": '
+    ready.write(DAEMON, '{"debug": true}')
+    ready.undo()
+    assert json.loads(ready.read(DAEMON)) == {"debug": True}
+    assert not (ready.path / STATE).exists()
 
 
-def test_out_of_edited_text_only_our_lines_are_taken(root):
-    root.set_up()
+def test_out_of_edited_text_only_our_lines_are_taken(ready):
     for path in (PAM, CONTAINERD, "etc/tmpfiles.d/sparkguard.conf"):
-        root.write(path, "# above\n" + root.read(path) + "# below\n")
-    root.undo()
-    assert root.read(PAM) == "# above\n# The comment of the package.\n# below\n"
-    assert root.read(CONTAINERD).startswith("# above\nversion = 2\n") and "sparkguard" not in root.read(CONTAINERD)
-    assert root.read("etc/tmpfiles.d/sparkguard.conf") == "# above\n# below\n"
-    assert not (root.path / STATE).exists()
+        ready.write(path, "# above\n" + ready.read(path) + "# below\n")
+    ready.undo()
+    assert ready.read(PAM) == "# above\n# The comment of the package.\n# below\n"
+    assert ready.read(CONTAINERD).startswith("# above\nversion = 2\n") and "sparkguard" not in ready.read(CONTAINERD)
+    assert ready.read("etc/tmpfiles.d/sparkguard.conf") == "# above\n# below\n"
+    assert not (ready.path / STATE).exists()
 
 
-def test_a_file_of_ours_that_was_edited_is_left_until_it_is_gone(root):
-    before = root.state()
-    root.set_up()
-    root.write(OLLAMA, root.read(OLLAMA) + "Environment=SPARKGUARD_LIMIT=40G\n")
-    assert f"left: /{OLLAMA}: is there already and not from here, or was edited" in root.set_up(status=1)
-    assert f"left: /{OLLAMA} was edited since" in root.undo(status=1)
-    assert "SPARKGUARD_LIMIT" in root.read(OLLAMA) and (root.path / STATE / "manifest").exists()
-    drop(root, OLLAMA)
-    root.undo()
-    assert root.state() == before
+def test_a_file_of_ours_that_was_edited_is_left_until_it_is_gone(ready):
+    ready.write(OLLAMA, ready.read(OLLAMA) + "Environment=SPARKGUARD_LIMIT=40G\n")
+    assert f"left: /{OLLAMA}: is there already and not from here, or was edited" in ready.set_up(status=1)
+    assert f"left: /{OLLAMA} was edited since" in ready.undo(status=1)
+    assert "SPARKGUARD_LIMIT" in ready.read(OLLAMA) and (ready.path / STATE / "manifest").exists()
+    drop(ready, OLLAMA)
+    ready.undo()
+    assert ready.state() == ready.before
 
 
-def test_what_was_edited_before_a_second_set_up_is_not_lost(root):
-    root.set_up()
-    merged = json.loads(root.read(DAEMON))
-    root.write(DAEMON, json.dumps({**merged, "default-runtime": "runc", "debug": True}))
-    root.set_up()
-    assert json.loads(root.read(DAEMON))["default-runtime"] == "sparkguard"
-    root.undo()
-    assert json.loads(root.read(DAEMON)) == {"log-driver": "local", "debug": True}
+def test_what_was_edited_before_a_second_set_up_is_not_lost(ready):
+    merged = json.loads(ready.read(DAEMON))
+    ready.write(DAEMON, json.dumps({**merged, "default-runtime": "runc", "debug": True}))
+    ready.set_up()
+    assert json.loads(ready.read(DAEMON))["default-runtime"] == "sparkguard"
+    ready.undo()
+    assert json.loads(ready.read(DAEMON)) == {"log-driver": "local", "debug": True}
 
 
 def test_folders_in_which_others_have_files_stay(root):
@@ -449,21 +461,31 @@ def test_a_set_up_that_was_cut_off_can_be_undone_and_gone_on_with(root):
     assert root.state() == before
 
 
-@pytest.mark.parametrize("line", ["file /etc/x whole none", "file /../x whole none 1:1", "dir /a;touch x", "group $(id)", "rm /x", "member -x", "dir x"])
-def test_a_line_that_no_set_up_has_written_is_not_acted_on(root, line):
-    before = root.state()
-    root.set_up()
-    written = root.read(f"{STATE}/manifest")
-    root.write(f"{STATE}/manifest", written + f"{line}\n")
-    printed = root.doctor("--setup=undo")
+ODD_LINES = ["file /etc/x whole none", "file /../x whole none 1:1", "dir /a;touch x", "group $(id)", "rm /x", "member -x", "dir x"]
+
+
+def test_lines_that_no_set_up_has_written_are_not_acted_on(ready):
+    written = ready.read(f"{STATE}/manifest")
+    ready.write(f"{STATE}/manifest", written + "".join(f"{line}\n" for line in ODD_LINES))
+    printed = ready.doctor("--setup=undo")
     assert printed.returncode == 1
     shellcheck(printed.stdout)
-    assert f"left: /{STATE}/manifest: no set-up has written this; remove it: {line}\n" in root.undo(status=1)
-    assert "LD_PRELOAD" not in root.read(PAM) and "sparkguard" not in root.read(DAEMON)
-    assert line in root.read(f"{STATE}/manifest").splitlines()
-    root.write(f"{STATE}/manifest", root.read(f"{STATE}/manifest").replace(f"{line}\n", ""))
-    root.undo()
-    assert root.state() == before
+    said = ready.undo(status=1)
+    for line in ODD_LINES:
+        assert f"left: /{STATE}/manifest: no set-up has written this; remove it: {line}\n" in said
+        assert line in ready.read(f"{STATE}/manifest").splitlines()
+    assert "LD_PRELOAD" not in ready.read(PAM) and "sparkguard" not in ready.read(DAEMON)
+    left = [line for line in ready.read(f"{STATE}/manifest").splitlines(keepends=True) if line.rstrip("\n") not in ODD_LINES]
+    ready.write(f"{STATE}/manifest", "".join(left))
+    ready.undo()
+    assert ready.state() == ready.before
+
+
+@pytest.mark.parametrize("line", ODD_LINES)
+def test_each_line_that_no_set_up_has_written_is_seen_alone(ready, line):
+    ready.write(f"{STATE}/manifest", ready.read(f"{STATE}/manifest") + f"{line}\n")
+    printed = ready.doctor("--setup=undo")
+    assert printed.returncode == 1 and printed.stdout.count("no set-up has written this; remove it: ") == 1
 
 
 @pytest.mark.parametrize("content", [b"dir /x\0\n", b"x" * (2 << 20)], ids=["zero-byte", "large"])
@@ -473,22 +495,20 @@ def test_of_no_list_at_all_there_is_no_script(root, content):
     assert (done.returncode, done.stdout) == (3, "") and "is no list of a set-up" in done.stderr
 
 
-def test_an_engines_part_stays_while_containers_run_by_it(root):
+def test_an_engines_part_stays_while_containers_run_by_it(ready):
     """Podman cannot end a container whose runtime it does not know any more."""
-    before = root.state()
-    root.set_up()
-    options = root.write("run/containerd/io.containerd.runtime.v2.task/moby/1/options.json", f'{{"binary_name":"/{WRAPPERS}/docker-runtime"}}')
-    hosts = root.write("var/lib/docker/containers/1/hostconfig.json", '{"Runtime":"sparkguard"}')
-    said = root.undo(status=1)
+    options = ready.write("run/containerd/io.containerd.runtime.v2.task/moby/1/options.json", f'{{"binary_name":"/{WRAPPERS}/docker-runtime"}}')
+    hosts = ready.write("var/lib/docker/containers/1/hostconfig.json", '{"Runtime":"sparkguard"}')
+    said = ready.undo(status=1)
     assert said.count(f"left: docker: containers run by /{WRAPPERS}/docker-runtime") == 1 and "1 containers of Docker" in said
-    assert (root.path / WRAPPERS / "docker-runtime").exists() and "sparkguard" in root.read(DAEMON)
-    assert not (root.path / PODMAN).exists() and "sparkguard" not in root.read(CONTAINERD)
+    assert (ready.path / WRAPPERS / "docker-runtime").exists() and "sparkguard" in ready.read(DAEMON)
+    assert not (ready.path / PODMAN).exists() and "sparkguard" not in ready.read(CONTAINERD)
     options.unlink()
     hosts.unlink()
-    root.undo()
+    ready.undo()
     for folder in ("run/containerd", "var/lib/docker"):
-        shutil.rmtree(root.path / folder)
-    assert root.state() == before
+        shutil.rmtree(ready.path / folder)
+    assert ready.state() == ready.before
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------
@@ -520,13 +540,12 @@ def test_cdi_names_this_hosts_library_and_shared_directory(root):
 
 
 @pytest.mark.parametrize("missing, variable", [("run/sparkguard/shared", "SPARKGUARD_DIR"), ("var/lib/sparkguard", "SPARKGUARD_HISTORY")])
-def test_cdi_names_no_directory_that_is_not_there(root, missing, variable):
+def test_cdi_names_no_directory_that_is_not_there(ready, missing, variable):
     """An engine makes no container with such a mount."""
-    root.set_up()
-    whole = root.doctor("--print-cdi")
+    whole = ready.doctor("--print-cdi")
     assert (whole.returncode, whole.stderr) == (0, "")
-    (root.path / missing).rmdir()
-    done = root.doctor("--print-cdi")
+    (ready.path / missing).rmdir()
+    done = ready.doctor("--print-cdi")
     assert done.returncode == 1 and f"/{missing} is missing and left out: sparkguard-doctor --setup makes it" in done.stderr
     whole, edits = (json.loads(each.stdout)["devices"][0]["containerEdits"] for each in (whole, done))
     assert edits["mounts"] == [mount for mount in whole["mounts"] if mount["hostPath"] != f"/{missing}"]

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, OLLAMA, PAM, PODMAN, STATE, WRAPPERS, Root, shellcheck
+from setup_root import CONTAINERD, DAEMON, OLLAMA, PAM, PODMAN, STATE, WRAPPERS, Root, ready, ready_once, shellcheck  # noqa: F401 - and fixtures
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
@@ -34,22 +34,20 @@ def test_an_engine_whose_wrapper_cannot_be_written_does_not_name_it(root):
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-def test_a_wrapper_stays_while_its_engines_file_names_it(root, rewritten):
-    before = root.state()
-    root.set_up()
+def test_a_wrapper_stays_while_its_engines_file_names_it(ready, rewritten):
     if rewritten:  # a second set-up writes the wrapper anew
-        root.write("usr/local/bin/sparkguard-runtime", "", 0o755)
-        assert f"wrote /{WRAPPERS}/docker-runtime" in root.set_up()
-        (root.path / "usr/local/bin/sparkguard-runtime").unlink()
-    merged = root.read(DAEMON)
-    root.write(DAEMON, merged + "# no JSON")
-    assert f"left: /{WRAPPERS}/docker-runtime: /{DAEMON} still names it" in root.undo(status=1)
-    assert (root.path / WRAPPERS / "docker-runtime").exists() and not (root.path / WRAPPERS / "podman-runtime").exists()
-    root.write(DAEMON, merged)
-    root.undo()
+        ready.write("usr/local/bin/sparkguard-runtime", "", 0o755)
+        assert f"wrote /{WRAPPERS}/docker-runtime" in ready.set_up()
+        (ready.path / "usr/local/bin/sparkguard-runtime").unlink()
+    merged = ready.read(DAEMON)
+    ready.write(DAEMON, merged + "# no JSON")
+    assert f"left: /{WRAPPERS}/docker-runtime: /{DAEMON} still names it" in ready.undo(status=1)
+    assert (ready.path / WRAPPERS / "docker-runtime").exists() and not (ready.path / WRAPPERS / "podman-runtime").exists()
+    ready.write(DAEMON, merged)
+    ready.undo()
     for folder in ("usr/local/bin",) if rewritten else ():
-        (root.path / folder).rmdir()
-    assert root.state() == before
+        (ready.path / folder).rmdir()
+    assert ready.state() == ready.before
 
 
 def test_a_second_set_up_keeps_the_order_of_the_list(root):
@@ -111,22 +109,22 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("path", [PAM, TMPFILES])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_no_line_of_others_is_lost_where_our_block_is_damaged(root, path, damage):
-    root.set_up()
-    own = DAMAGE[damage](root.read(path) + "# of others\n").encode()
-    root.write(path, own)
-    root.run(root.doctor("--setup").stdout)
-    assert (root.path / path).read_bytes() == own
-    assert f"left: /{path}: our block in it is damaged" in root.undo(status=1)
-    assert (root.path / path).read_bytes() == own
-    assert (root.path / STATE / "manifest").exists()
-    if path != TMPFILES:
-        assert (root.path / STATE / "before" / path).exists()
-    root.write(path, "# of others\n")
-    root.undo()
-    assert root.read(path) == "# of others\n" and not (root.path / STATE).exists()
+def test_no_line_of_others_is_lost_where_our_block_is_damaged(ready, damage):
+    own = {path: DAMAGE[damage](ready.read(path) + "# of others\n").encode() for path in (PAM, TMPFILES)}
+    for path in own:
+        ready.write(path, own[path])
+    ready.run(ready.doctor("--setup").stdout)
+    assert {path: (ready.path / path).read_bytes() for path in own} == own
+    said = ready.undo(status=1)
+    for path in own:
+        assert f"left: /{path}: our block in it is damaged" in said
+    assert {path: (ready.path / path).read_bytes() for path in own} == own
+    assert (ready.path / STATE / "manifest").exists() and (ready.path / STATE / "before" / PAM).exists()
+    for path in own:
+        ready.write(path, "# of others\n")
+    ready.undo()
+    assert {ready.read(path) for path in own} == {"# of others\n"} and not (ready.path / STATE).exists()
 
 
 # ---- names and lists that undo cannot take back ---------------------------------------------------------------------
@@ -165,15 +163,14 @@ def test_the_package_stays_where_its_set_up_cannot_be_undone(tmp_path, doctor, s
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest", "sparkguard-doctor"]
 
 
-def test_the_shared_directory_stays_while_containers_run(root):
-    root.set_up()
-    options = root.write("run/containerd/io.containerd.runtime.v2.task/moby/1/options.json", f'{{"binary_name":"/{WRAPPERS}/docker-runtime"}}')
-    root.write("run/sparkguard/shared/machine.ledger", "x")
-    root.undo(status=1)
-    assert root.read("run/sparkguard/shared/machine.ledger") == "x"
+def test_the_shared_directory_stays_while_containers_run(ready):
+    options = ready.write("run/containerd/io.containerd.runtime.v2.task/moby/1/options.json", f'{{"binary_name":"/{WRAPPERS}/docker-runtime"}}')
+    ready.write("run/sparkguard/shared/machine.ledger", "x")
+    ready.undo(status=1)
+    assert ready.read("run/sparkguard/shared/machine.ledger") == "x"
     options.unlink()
-    root.undo()
-    assert not (root.path / "run/sparkguard").exists()
+    ready.undo()
+    assert not (ready.path / "run/sparkguard").exists()
 
 
 # ---- the group and its directories ----------------------------------------------------------------------------------
@@ -193,12 +190,11 @@ def test_no_service_names_a_group_that_could_not_be_made(root):
 
 
 @pytest.mark.parametrize("line", ["SupplementaryGroups=adm sparkguard", "Group=sparkguard"])
-def test_the_group_stays_while_a_service_names_it(root, line):
-    root.set_up()
-    root.write("etc/systemd/system/mine.service.d/own.conf", f"[Service]\n{line}\n")
-    said = root.undo()
+def test_the_group_stays_while_a_service_names_it(ready, line):
+    ready.write("etc/systemd/system/mine.service.d/own.conf", f"[Service]\n{line}\n")
+    said = ready.undo()
     assert "kept the group sparkguard, which /etc/systemd/system/mine.service.d/own.conf names" in said
-    assert "sparkguard:" in root.read("etc/group") and not (root.path / STATE).exists()
+    assert "sparkguard:" in ready.read("etc/group") and not (ready.path / STATE).exists()
 
 
 @pytest.mark.parametrize("mode, owner, after", [(0o700, 0, 0o42770), (0o755, 0, 0o40755), (0o700, 1000, 0o40700)])
@@ -219,11 +215,10 @@ def test_a_directory_that_the_runtime_made_for_root_alone_is_given_to_the_group(
 
 
 @pytest.mark.parametrize("place", ["var/lib/containers/storage/db.sql", "home/me/.local/share/containers/storage/libpod/bolt_state.db"])
-def test_undo_names_podmans_containers_that_start_no_more(root, place):
-    root.set_up()
-    root.write(place, b'\0\xff{"id":"1","runtime":"crun"}\0')
-    assert "make anew" not in root.undo()
-    root.set_up()
+def test_undo_names_podmans_containers_that_start_no_more(ready, tmp_path, place):
+    root, other = ready, ready.copy(tmp_path / "other")
+    other.write(place, b'\0\xff{"id":"1","runtime":"crun"}\0')
+    assert "make anew" not in other.undo()
     root.write(place, b'\0\xff{"id":"1","runtime":"sparkguard"}\0')
     shellcheck(root.doctor("--setup=undo").stdout)
     storage = root.path / place.partition("storage/")[0] / "storage"
