@@ -148,7 +148,7 @@ class Terminal:
             assert time.monotonic() < end, f"never came true; the screen:\n{self.screen.text()}"
             meanwhile()
             if not self.read():
-                time.sleep(0.01)
+                time.sleep(0.01)  # poll: what `meanwhile` does, at the end of the program
         return self.screen.text()
 
     def shows(self, pattern):

@@ -205,6 +205,7 @@ def test_the_findings_of_the_doctor_are_in_it(make, report, tools, tmp_path):
     assert facts(page.section("machine"), "Software")["Kernel"] == f"{os.uname().sysname} {os.uname().release}"
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_a_thousand_processes_make_a_page_that_opens(make, report, tmp_path):
     for i in range(1000):
         segment = make(pid=5000 + i, parent_pid=5000 + i // 2, command=f"cc {i}", started_time_ns=START_NS + i)

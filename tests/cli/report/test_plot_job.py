@@ -154,6 +154,7 @@ def test_many_processes_are_few_bands(make, report, tmp_path):
     assert "7 without a time line, by their peaks, up to 10.2 MiB" in shown
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_ten_thousand_processes_are_bounded(make, report, tmp_path):
     segment = make(command="cc").peak(heap=MIB)
     for i in range(10000):
@@ -200,6 +201,7 @@ def test_runs_of_several_boots_share_an_axis_that_is_cut(make, report, tmp_path)
     assert 1.4 < long / short < 2.1
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_of_very_many_runs_the_last_are_drawn(make, report, tmp_path):
     for i in range(40):
         put(make, report.directory, line(30, *[1] * 30, first=i * DAY), begin=i * DAY, end=i * DAY + 30, pid=1 + i)

@@ -60,6 +60,7 @@ def test_colour_only_where_it_is_wanted(report, make, tools, name):
     assert "\x1b" not in run(report, tools / name).stdout
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_a_thousand_processes(report, make):
     for n in range(1000):
         make(pid=100000 + n, job=f"job-{n % 7}").domain("device", granted=n << 20).write(report.directory)

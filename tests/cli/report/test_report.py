@@ -208,7 +208,7 @@ def test_running_without_an_owner_but_alive_is_another_program(make, report):
 
 
 def test_a_zombie_was_killed(make, report):
-    with subprocess.Popen(["sleep", "60"]) as child:
+    with subprocess.Popen(["sleep", "600"]) as child:
         ticks = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
         make(state="running", pid=child.pid, **{"slot.start_ticks": ticks}).write(report.directory)
         child.kill()
@@ -342,6 +342,7 @@ def test_a_long_command_is_shortened_in_the_overview_only(make, report):
     assert "é" * 100 in report.run(4711).stdout
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_thousands_of_ended_children_are_folded(make, report):
     for pid in range(1, 41):
         make(pid=pid).peak(heap=pid * MIB).write(report.directory)
@@ -351,6 +352,7 @@ def test_thousands_of_ended_children_are_folded(make, report):
     assert report.run("--all").stdout.count("python train.py") == 40
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_a_thousand_running_processes_are_folded_to_the_largest(make, report):
     """Children of folded ones stand in their place: here below the first of all. The sums are of all."""
     with contextlib.ExitStack() as owners:

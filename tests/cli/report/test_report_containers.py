@@ -8,10 +8,10 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from lib.history import wait_until
 from lib.units import GIB, MIB
 from records import processes
 from segment import START_NS
@@ -21,7 +21,7 @@ OTHER = "fedcba9876543210" * 4
 NOBODY = 65534
 LARGE = 1200 * MIB  # among the largest of a machine that does other things too
 OTHER_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-HOLD = "import mmap, os, sys; m = mmap.mmap(-1, {bytes}, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); [m.__setitem__(at, 1) for at in range(0, {bytes}, 4096)]; print(os.getpid(), flush=True); sys.stdin.read()"
+HOLD = "import mmap, os, sys; m = mmap.mmap(-1, {bytes}, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE); print(os.getpid(), flush=True); sys.stdin.read()"
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -58,9 +58,7 @@ def cgroup(name):
     try:
         yield folder
     finally:
-        deadline = time.monotonic() + 30
-        while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
-            time.sleep(0.01)  # children of the program end after it
+        wait_until(lambda: not (folder / "cgroup.procs").read_text())  # children of the program end after it
         folder.rmdir()
         folder.parent.rmdir()
 

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 
+import pytest
 from lib.units import GIB
 from segment import UNKNOWN
 from records import compare, four_states  # noqa: F401 (a fixture)
@@ -61,6 +62,7 @@ def test_texts_of_any_bytes_stay_in_their_cells(make, report):
     assert report.run("--csv").stdout.count("\n") == 2
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_a_thousand_processes_are_a_thousand_rows(make, report):
     for number in range(1000):
         make(pid=1000 + number, job=f"job {number % 7}").domain("heap", granted=number * GIB).write(report.directory)

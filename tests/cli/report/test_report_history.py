@@ -208,6 +208,7 @@ def test_nothing_since_then_says_where_it_looked(three_jobs):
     assert f"no job since then on record in {three_jobs.directory} or {three_jobs.history};" in done.stderr
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_three_thousand_copies_are_read(past, report):
     content = past().data
     for number in range(2999):

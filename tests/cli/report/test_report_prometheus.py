@@ -87,6 +87,7 @@ def test_headroom_may_be_below_zero(report):
 # ---- which series ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_a_thousand_processes_are_few_series(make, report):
     for pid in range(1, 1000):
         make(pid=pid, job=f"old {pid}", **LONG_AGO).write(report.directory)
@@ -153,6 +154,7 @@ def test_directories_of_several_users_are_told_apart(make, report, tmp_path):
 # ---- what strangers may do ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_of_very_many_jobs_the_largest_are_series_and_the_others_one(make, report):
     held = [make(pid=2000 + n, job=f"job {n}", state="running").domain("heap", granted=(n + 1) * MIB) for n in range(150)]
     with contextlib.ExitStack() as files:
@@ -183,6 +185,7 @@ def test_counter_of_a_job_goes_on_when_it_is_one_of_the_largest_again(make, repo
             assert values(collector(), "job_refusals_total", sparkguard_job="small") == [5]
 
 
+@pytest.mark.usefixtures("in_memory")
 def test_of_very_many_processes_the_largest_are_series(make, report):
     with contextlib.ExitStack() as files:
         for n in range(150):
