@@ -63,10 +63,6 @@ class CgroupPlace:
     def start_canary(self):
         return Canary(self.build / "demo/canary", self.jail, plain_environment())
 
-    def start_outside(self):
-        """A canary beside the cgroup: how late one is for busy processors alone."""
-        return Canary(self.build / "demo/canary", None, plain_environment())
-
     def oom_kills(self):
         return self.jail.oom_kills()
 
@@ -107,6 +103,10 @@ class SimulatedCanary(Lateness):
     def silent_seconds(self):
         return super().silent_seconds() if self.is_waiting else 0.0
 
+    def pages_read(self):
+        """It has no pages: rounds that waited for memory."""
+        return sum(late > 0 for _, late in list(self.rounds))
+
     def is_alive(self):
         return True
 
@@ -142,9 +142,6 @@ class SimulatedPlace:
 
     def start_canary(self):
         return SimulatedCanary(self.meminfo)
-
-    def start_outside(self):
-        return None
 
     def oom_kills(self):
         return 0
