@@ -173,7 +173,17 @@ int nanosleep(const struct timespec *time, struct timespec *left)
     return read(open(getenv("MOMENT_ENDS"), O_RDONLY), &end, 1) != 0;
 }
 """
-PARENT = "import os\nif os.fork() == 0: os._exit(0)\nos.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)\nprint(flush=True)\ninput()\nos.wait()\nprint(flush=True)\ninput()"
+PARENT = """
+import os
+if os.fork() == 0:
+    os._exit(0)
+os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+print(flush=True)
+input()
+os.wait()
+print(flush=True)
+input()
+"""
 
 
 def test_children_that_are_collected_a_little_late_are_no_zombies(doctor, tmp_path):

@@ -9,7 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, ready, ready_once, shellcheck  # noqa: F401 - and fixtures
+from setup_root import (  # noqa: F401 - and fixtures
+    CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, WRAPPERS, Root, ready, ready_once, shellcheck,
+)  # fmt: skip
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
 EXAMPLES = Path(__file__).resolve().parents[3] / "scripts/examples"

@@ -33,7 +33,8 @@ class Demo:
     def __init__(self, folder, *arguments, before=(), env=None):
         env = {"PATH": os.environ["PATH"], "HOME": str(folder / "demo"), "BUILD": str(folder)} | (env or {})
         self.folder = folder
-        self.process = subprocess.Popen([*before, ROOT / "scripts/demo", *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = [*before, ROOT / "scripts/demo", *arguments]
+        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def end(self):
         """Its exit status and what it said."""

@@ -125,7 +125,7 @@ def test_signals_are_passed_on(jail):
     with jail.start("-q", "--jail=100G", "sh", "-c", code, stdin=subprocess.PIPE) as process:
         assert process.stdout.readline() == "ready\n"
         process.terminate()
-        assert process.stdout.readline() == "caught\n" and process.wait(10) == 3
+        assert process.stdout.readline() == "caught\n" and process.wait(60) == 3
 
 
 SHOW = """
