@@ -56,7 +56,7 @@ def wait_for(what, ask):
         with contextlib.suppress(OSError, urllib.error.URLError):
             if answer := ask():
                 return answer
-        time.sleep(0.1)
+        time.sleep(0.1)  # poll: an answer
     pytest.fail(f"{what}: not within {DEADLINE} s")
 
 

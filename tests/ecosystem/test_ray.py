@@ -86,7 +86,7 @@ class Node:
             self.process.wait(60)
         end = time.monotonic() + 10
         while (left := list(processes_of(self.folder))) and time.monotonic() < end:
-            time.sleep(0.1)
+            time.sleep(0.1)  # poll: Ray's processes have ended
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

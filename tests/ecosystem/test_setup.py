@@ -49,7 +49,7 @@ def dockerd(machine):
         end = time.monotonic() + 60
         while machine.run("test -S /run/docker.sock", status=None).returncode != 0:
             assert daemon.poll() is None and time.monotonic() < end, daemon.communicate(timeout=9)[0]
-            time.sleep(0.1)
+            time.sleep(0.1)  # poll: dockerd's socket
         yield json.loads(machine.run(f"python3 -c '{INFO}'").stdout)
     finally:
         machine.run("kill $(cat /run/docker.pid)", status=None)
@@ -203,7 +203,7 @@ def test_what_a_running_container_needs_stays_until_it_has_ended(machine):
         end = time.monotonic() + 60
         while "held" not in machine.run("podman ps --format '{{.Names}}'").stdout:
             assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.1)
+            time.sleep(0.1)  # poll: the container is listed
         done = machine.run("sparkguard-doctor --setup=undo | sh", status=1)
         assert f"left: podman: containers run by {WRAPPERS}/podman-runtime" in done.stderr
     finally:

@@ -80,7 +80,7 @@ def test_a_step_on_two_nodes_tells_its_tasks_apart(cluster):
 
 def test_a_cancelled_task_leaves_its_line(cluster):
     """Slurm changes no comment of a job that has ended."""
-    (cluster.work / "wait.py").write_text(f"{TAKE}\nprint('ready', flush=True)\nimport time\ntime.sleep(600)\n")
+    (cluster.work / "wait.py").write_text(f"{TAKE}\nprint('ready', flush=True)\nimport time\ntime.sleep(600)\n")  # holds: until the job is cancelled
     number = cluster.submit(code="exec /usr/bin/python3 wait.py 64")
     output, file = (cluster.work / f"slurm-{number}.{end}" for end in ("out", "sparkguard"))
     wait_for("output", lambda: output.exists() and "ready" in output.read_text())
@@ -136,7 +136,7 @@ def test_two_jobs_cannot_start_into_each_other(claiming, build):
     """Slurm would start both, one on each node. The second waits for its claim until the first has ended."""
     (claiming.work / "hold.py").write_text(
         "import os, time\nprint(time.time(), flush=True)\nblock = b'x' * (64 << 20)\n"
-        "while not os.path.exists('go'):\n    time.sleep(0.1)\nprint(time.time())\n"
+        "while not os.path.exists('go'):\n    time.sleep(0.1)\nprint(time.time())\n"  # poll: a file that the test makes
     )
     code = "exec /usr/bin/python3 hold.py"
     first = claiming.submit("--mem=2000", code=code)

@@ -9,5 +9,5 @@ def wait_for(what, condition):
     end = time.monotonic() + SECONDS
     while not (result := condition()):
         assert time.monotonic() < end, f"no {what} within {SECONDS} s"
-        time.sleep(0.1)
+        time.sleep(0.1)  # poll: the condition
     return result

@@ -28,7 +28,7 @@ def session():
         yield {"RAY_TMPDIR": folder, "HOME": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
         deadline = time.monotonic() + 60
         while (left := list(processes_of(folder))) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.1)  # poll: Ray's processes have ended
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         assert not left, "processes of Ray that outlived it"
@@ -96,7 +96,7 @@ ray.init(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False, log_
 @ray.remote(max_retries=0)
 def hold(seconds):
     block = numpy.ones(64 << 20, dtype="u1")
-    time.sleep(seconds)
+    time.sleep(seconds)  # pace: the time that a task takes
     return block.size
 try:
     print("held", ray.get(hold.remote(float(sys.argv[1]))))

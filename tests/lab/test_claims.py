@@ -15,8 +15,8 @@ import sys, time
 blocks = []
 for _ in range(int(sys.argv[1])):
     blocks.append(b"x" * (64 << 20))
-    time.sleep(0.005)
-time.sleep(0.3)
+    time.sleep(0.005)  # pace: it takes its memory piece by piece
+time.sleep(0.3)  # pace: it holds it for a moment
 """
 
 

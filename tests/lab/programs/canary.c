@@ -45,7 +45,7 @@ int main(int count, char **arguments)
     memset(own, 0x5a, bytes); /* pages of zeros would not be written to swap */
     for (due = now_ns() + PERIOD_NS; due < end; due += PERIOD_NS) {
         const struct timespec until = {due / 1000000000, due % 1000000000};
-        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) /* pace: a round every 50 ms */
             ;
         for (size_t at = 0; at < bytes; at += PAGE)
             ((volatile char *)own)[at]++;

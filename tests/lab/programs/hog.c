@@ -41,7 +41,7 @@ static void begin_to_hold(void)
 
 static void pause_10_ms(void)
 {
-    nanosleep(&(struct timespec){0, 10000000}, NULL);
+    nanosleep(&(struct timespec){0, 10000000}, NULL); /* pace: as who tries again */
 }
 
 /* By write: what says why it ends must not need the heap. */
