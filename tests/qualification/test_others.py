@@ -13,11 +13,11 @@ from lib.work import python_work
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 
-# name: library, whether it is a heap
+# name: library (a pattern), whether it is a heap
 PRELOADS = {
     "jemalloc": ("libjemalloc.so.2", True),
     "tcmalloc": ("libtcmalloc_minimal.so.4", True),
-    "mimalloc": ("libmimalloc.so.2", True),
+    "mimalloc": ("libmimalloc.so.[23]", True),
     "eatmydata": ("libeatmydata.so.1", False),
     "faketime": ("faketime/libfaketime.so.1", False),
 }

@@ -12,7 +12,7 @@ import pytest
 from lib.target import CC, IS_EMULATED, PYTHON
 from lib.work import python_work
 
-LIBRARIES = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4", "mimalloc": "libmimalloc.so.2"}
+LIBRARIES = {"jemalloc": ["libjemalloc.so.2"], "tcmalloc": ["libtcmalloc_minimal.so.4"], "mimalloc": ["libmimalloc.so.2", "libmimalloc.so.3"]}
 PRELOADS = ["none", *(f"{name} {order}" for name in LIBRARIES for order in ("ahead", "behind"))]
 COMMANDS = ["ls", "sort", "python3", "compiler"]
 
@@ -191,8 +191,8 @@ SOURCES = {
 @functools.cache
 def library(name):
     listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
-    found = [line.split()[-1] for line in listed.splitlines() if line.split()[0] == LIBRARIES[name]]
-    return found[0] if found else pytest.skip(f"{LIBRARIES[name]} is not installed")
+    found = [line.split()[-1] for line in listed.splitlines() if line.split()[0] in LIBRARIES[name]]
+    return found[0] if found else pytest.skip(f"{' or '.join(LIBRARIES[name])} is not installed")
 
 
 @pytest.fixture(scope="module")
