@@ -37,7 +37,7 @@ CROSS_LDFLAGS := -L.deps/$(CROSS)/lib -Wl,-rpath-link,.deps/$(CROSS)/lib
 endif
 
 CUDA_HOME ?= $(shell scripts/install-deps --cuda-home 2>/dev/null)
-MACHINE := $(shell $(CC) -dumpmachine)
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 IS_GCC := $(shell $(CC) --version 2>/dev/null | grep -qi clang || echo yes)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes \
