@@ -4,7 +4,6 @@ send and fails on any other."""
 import codecs
 import fcntl
 import os
-import pty
 import re
 import select
 import signal
@@ -12,6 +11,8 @@ import struct
 import subprocess
 import termios
 import time
+
+from lib import pty
 
 WAIT_SECONDS = 60
 SEQUENCE = re.compile(r"\x1b\[(\??)([0-9;]*)([A-Za-z])")

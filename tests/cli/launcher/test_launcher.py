@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lib import pty
 from lib.history import wait_until
 
 PYTHON = "/usr/bin/python3"

@@ -3,13 +3,13 @@
 import json
 import math
 import os
-import pty
 import re
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from lib import pty
 from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, alive, outcomes, reap, recorded, sweep, wait_for_death  # noqa: F401 - and fixtures
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

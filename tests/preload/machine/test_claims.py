@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import json
 import os
-import pty
 import random
 import re
 import shutil
@@ -15,6 +14,7 @@ import termios
 import time
 
 import pytest
+from lib import pty
 from lib.ledger import hash_of
 from lib.machine import GIB, LEFT, MIB, needs_root, set_available, wait_until
 

@@ -1,13 +1,13 @@
 """What the line of a refusal says beside its figures: who holds the rest, what would have been enough, how many more."""
 
 import os
-import pty
 import re
 import subprocess
 import sys
 
 import pytest
 from holding import HOLD, Holder, machine
+from lib import pty
 from lib.units import GIB, MIB
 
 ASK = """

@@ -101,7 +101,9 @@ CHILD_TEST(a_line_goes_to_a_terminal_put_there_later)
     become_error_output(open_file("stderr"));
     sg_log_begin();
     int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-    CHECK(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    if (terminal < 0 || ptsname(terminal) == NULL || access(ptsname(terminal), F_OK) != 0)
+        SKIP("no terminals here, is /dev/pts mounted?");
+    CHECK(grantpt(terminal) == 0 && unlockpt(terminal) == 0);
     int there = open(ptsname(terminal), O_RDWR | O_NOCTTY);
     CHECK(there >= 0 && dup2(there, 2) == 2);
     sg_log_line("one");
