@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from lib.units import GIB, MIB
 from records import compare, four_states, processes, trainer, without_user  # noqa: F401 (a fixture)
+from screen import all_shown
 from segment import OBSERVE, START_NS, UNKNOWN
 
 # ---- golden ---------------------------------------------------------------------------------------------------------
@@ -391,10 +392,9 @@ def test_colour_only_on_a_terminal_and_never_with_no_color(four_states):
     assert "\x1b" not in four_states.run("4711").stdout
     for extra, has_colour in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
         env = four_states.environment(**{"TERM": "xterm", **extra})
-        command = ["script", "-qec", f"{four_states.program} 4711", "/dev/null"]
-        done = subprocess.run(command, env=env, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
-        assert b"python train.py" in done.stdout
-        assert (b"\x1b[" in done.stdout) == has_colour
+        shown = all_shown([four_states.program, "4711"], env, columns=80)
+        assert "python train.py" in shown
+        assert ("\x1b[" in shown) == has_colour
 
 
 def test_a_full_disk_is_noticed(make, report):
