@@ -31,7 +31,8 @@ def change(place):
 
 
 def test_lowered_limit_refuses_growth_only(place, change):
-    tenant = place.holder("malloc 3G wait malloc 100M free 0 malloc 500M")
+    # Of more than 1/16 of what is left: up to that a snapshot of the last 5 ms (headroom.h) may serve it, with the old limit.
+    tenant = place.holder("malloc 3G wait malloc 500M free 0 malloc 500M")
     change("limit=1G")
     assert tenant.go().ready() == ["ENOMEM", "ok", "ok"]
 
