@@ -185,11 +185,13 @@ if fork() != 0:
 mine = take(50)
 import sys; sys.stdin.read()
 """
+    alone = guard.run([PYTHON, "-S", "-c", LOADER + "if fork() == 0: os._exit(0)\nos.wait()"]).process()["peak_bytes"] - 300 * MIB
     with guard.popen([PYTHON, "-S", "-c", code], stdin=subprocess.PIPE) as process:
         assert [process.stdout.readline() for _ in range(2)] == ["ok\n"] * 2
         process.wait(30)
-        (job,) = guard.report()["jobs"]
-        assert 400 * MIB <= job["live_bytes"] <= 400 * MIB + 2 * SLACK
+        (job,) = (job for job in guard.report()["jobs"] if job["live_bytes"] != 0)
+        # What an interpreter holds that forks alone, once as well; and small blocks of both children.
+        assert 400 * MIB <= job["live_bytes"] <= 400 * MIB + alone + MIB
         process.stdin.close()
         assert process.stdout.read() == ""
 
