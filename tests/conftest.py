@@ -197,12 +197,39 @@ class Guard:
         return entries[0]
 
 
+RUN_BY_OTHERS = ("libsparkguard.so", "sparkguard", "sparkguard-report", "sparkguard-doctor", "sparkguard-sweep", "tests", "sim", "demo", "fault")
+
+
+def is_open(path):
+    """Whether every user may read the file, and enter the folders above it."""
+    return path.stat().st_mode & 0o004 and all(folder.stat().st_mode & 0o001 for folder in path.parents)
+
+
 @pytest.fixture(scope="session")
-def build():
+def open_build():
+    """The build folder, for programs of any user: root's tests start some as others. Where these cannot reach it, as in a clone
+    below /root, it is a folder that they can, with copies of what they run."""
+    if os.geteuid() != 0 or not (BUILD / "sparkguard").exists() or is_open(BUILD / "sparkguard"):
+        yield BUILD
+        return
+    with tempfile.TemporaryDirectory(prefix="sparkguard-build-") as folder:
+        for file in BUILD.iterdir():
+            if file.name not in RUN_BY_OTHERS:
+                Path(folder, file.name).symlink_to(file)
+            elif file.is_dir():
+                shutil.copytree(file, Path(folder, file.name))
+            else:
+                shutil.copy2(file, folder)
+        subprocess.run(["chmod", "-R", "a+rX", folder], check=True)  # of what is in it, too: a umask of 077 may have closed it
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def build(open_build):
     """The build folder; the tests cannot mean anything without it."""
-    if not (BUILD / "libsparkguard.so").exists():
+    if not (open_build / "libsparkguard.so").exists():
         pytest.exit(f"{BUILD}/libsparkguard.so is missing; run make first", returncode=3)
-    return BUILD
+    return open_build
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from lib.units import GIB, KIB, MIB
 
 
 @pytest.fixture(scope="session")
-def tools():
+def tools(open_build):
     """The build folder with the tools; other than `build`, it needs no library."""
-    root = Path(__file__).resolve().parents[2]
-    return (root / os.environ.get("BUILD", "build")).resolve()
+    return open_build
 
 
 @pytest.fixture

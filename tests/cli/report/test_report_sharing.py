@@ -208,8 +208,6 @@ def test_a_directory_that_is_closed_to_us_may_hold_programs(report, shm):
         return
     report.directory.chmod(0o755)
     command = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all", report.program, "--json"]
-    if subprocess.run([*command[:-2], "test", "-x", report.program], capture_output=True).returncode != 0:
-        pytest.skip("no other user can run the report here")
     done = subprocess.run(command, env=report.environment(), capture_output=True, text=True)
     assert str(other) in json.loads(done.stdout)["machine"]["not_counted"]
 
