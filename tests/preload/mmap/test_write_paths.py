@@ -4,6 +4,9 @@ The program write_paths takes memory along one path, step by step, touches it, a
 the guard counts of it.
 """
 
+import ctypes
+import functools
+import mmap
 import re
 from pathlib import Path
 
@@ -18,7 +21,16 @@ GRACE = 32 * MIB  # small requests may pass LIMIT by so much
 NEAR = 3 * MIB  # what the program takes besides, and credit of the heap
 
 
+@functools.cache
+def may_lock(size):
+    """Whether this user may lock so much. Nothing is touched."""
+    block, on_fault = mmap.mmap(-1, size), 1
+    return ctypes.CDLL(None).mlock2(ctypes.byref(ctypes.c_char.from_buffer(block)), ctypes.c_size_t(size), on_fault) == 0
+
+
 def walk(guard, path, step, count, **env):
+    if "lock" in path and not may_lock(GIB):
+        pytest.skip(f"{path}: this user may not lock a GiB (RLIMIT_MEMLOCK)")
     done = guard.run([guard.build / "tests/programs/write_paths", path, str(step), str(count)], env=env)
     if done.returncode == 77:
         pytest.skip(f"{path}: not allowed here")
