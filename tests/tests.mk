@@ -229,6 +229,10 @@ test-bullseye: $(BUILD)/fault/libsparkguard.so ## the library under glibc 2.31: 
 	$(Q)BUILD=$(BUILD) tests/bullseye
 .PHONY: test-bullseye
 
+test-anywhere: ## make demo and make test on fresh Debian 12 and 13, as root and as a user: tests/anywhere makes root file systems of them
+	$(Q)tests/anywhere || [[ $$? -eq 77 ]]
+.PHONY: test-anywhere
+
 test-drivers: ## the hooks against later CUDA headers and real drivers' exports: downloads both into .deps
 	$(Q)scripts/install-deps build test drivers
 	$(Q)$(MAKE) --no-print-directory all sim
