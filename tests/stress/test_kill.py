@@ -7,7 +7,7 @@ known. One process of a tree is killed wherever it stands, the rest is stopped w
   - sparkguard-report can be read.
 Now and then all trees are killed; then what is left is known, and hardly more is refused.
 
-SPARKGUARD_TEST_KILLS sets how many are killed (300; 10000 for a long run).
+SPARKGUARD_TEST_KILLS sets how many are killed (80, and 300 in the long form; 10000 for a long run).
 """
 
 import contextlib
@@ -21,9 +21,10 @@ import time
 
 import pytest
 from lib.ledger import Ledger
+from lib.target import IS_LONG, SLOWER
 
 MIB, GIB = 1 << 20, 1 << 30
-KILLS = int(os.environ.get("SPARKGUARD_TEST_KILLS", "300"))
+KILLS = int(os.environ.get("SPARKGUARD_TEST_KILLS", "300" if IS_LONG else "80"))
 TREES, ROUND = 3, 10  # all trees begin anew after so many kills
 AVAILABLE, RESERVE = 10 * GIB, 2 * GIB
 LEFT = AVAILABLE - RESERVE
@@ -32,7 +33,7 @@ NEAR = 3 * MIB  # what a small program holds and is promised besides
 MORE = MIB  # what a quiet process has touched since it looked: its promise may seem to be less by that
 PR_SET_CHILD_SUBREAPER = 36
 
-pytestmark = pytest.mark.timeout_seconds(60 + 3 * KILLS)  # a busy machine takes several times as long as a quiet one
+pytestmark = pytest.mark.timeout_seconds(120 + 5 * KILLS)  # a busy machine takes many times as long as a quiet one
 
 
 def stat_of(pid):
@@ -55,11 +56,11 @@ def sessions(leaders):
     return found
 
 
-def until(what, condition, seconds=20):
-    deadline = time.monotonic() + seconds
+def until(what, condition):
+    deadline = time.monotonic() + 60 * SLOWER  # only ends a test that hangs
     while not condition():
         assert time.monotonic() < deadline, what
-        time.sleep(0.0002)
+        time.sleep(0.0002)  # poll: the condition
 
 
 class Field:
@@ -151,10 +152,8 @@ class Field:
 
     def ask(self, commands, **env):
         environment = {**self.env, **env}
-        begin = time.monotonic()
         done = self.guard.run([self.admit_take, *commands.split()], env=environment)
         assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
-        assert time.monotonic() - begin < 5
         self.said = done.stderr
         return done.stdout.split()
 
@@ -215,7 +214,7 @@ def test_ledger_is_right_after_sigkill_at_any_instant(guard, tmp_path, subreaper
         for number in range(KILLS):
             while len(field.trees) < TREES:
                 field.plant()
-            time.sleep(field.draw.choice((0.0005, 0.004, 0.02)) * field.draw.random())
+            time.sleep(field.draw.choice((0.0005, 0.004, 0.02)) * field.draw.random())  # pace: the trees get on
             field.kill_one()
             until("some do not stop", field.all_stand_still)
             try:
@@ -251,7 +250,7 @@ def test_ledger_half_made_by_the_killed_is_cleared_away(guard, tmp_path):
     for number in range(min(KILLS, 300)):
         directory = tmp_path / str(number)
         process = guard.popen([program, "malloc", "2M", "wait"], env={"SPARKGUARD_DIR": directory})
-        time.sleep(draw.uniform(0, 0.002))
+        time.sleep(draw.uniform(0, 0.002))  # pace: the program gets on with its set-up
         process.kill()
         process.communicate()
         guard.run([program, "malloc", "2M"], env={"SPARKGUARD_DIR": directory})
