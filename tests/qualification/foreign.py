@@ -356,7 +356,7 @@ class Server:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return self
             except OSError:
-                time.sleep(0.05)  # poll: the server listens
+                time.sleep(0.05)  # poll: the server answers
         self.__exit__()
         raise RuntimeError(f"{self.process.args[0]} does not listen; status {self.process.poll()}")
 

@@ -146,7 +146,7 @@ class Server:
         while not answers():
             assert self.process.poll() is None, self.process.stderr.read()
             assert time.monotonic() < end, "no answer"
-            time.sleep(0.1)  # poll: the condition
+            time.sleep(0.1)  # poll: the server answers
 
     def __enter__(self):
         return self

@@ -5,11 +5,12 @@ import importlib.util
 import os
 import re
 import signal
-import time
+import subprocess
 from pathlib import Path
 
 import pytest
 from foreign import SUITES, Place, Unavailable
+from lib.machine import wait_until
 
 
 
@@ -104,11 +105,23 @@ def test_make_qualify_runs_each_suite_once():
     assert sorted(names) == sorted(SUITES)
 
 
-def test_nothing_outlives_a_run_that_is_ended(tmp_path):
-    """Some tests make process groups of their own."""
-    code = "import os, time; os.fork() or (os.setpgid(0, 0), open('pid', 'w').write(str(os.getpid()))); time.sleep(60)"
+def test_nothing_outlives_a_run_that_is_ended(tmp_path, monkeypatch):
+    """Some tests make process groups of their own. The time is up as soon as there is one."""
+    pid = tmp_path / "pid"
+
+    def communicate(process, timeout):
+        wait_until(lambda: pid.exists() and pid.read_text())
+        raise subprocess.TimeoutExpired(process.args, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    code = "import os, signal; os.fork() or (os.setpgid(0, 0), open('pid', 'w').write(str(os.getpid()))); signal.pause()"
     done = Place(tmp_path, dict(os.environ)).run(["/usr/bin/python3", "-c", code], 3)
     assert done.returncode == -signal.SIGALRM
-    left = Path("/proc") / (tmp_path / "pid").read_text() / "stat"
-    while left.exists() and left.read_text().rpartition(")")[2].split()[0] not in "ZX":  # else pytest's own limit
-        time.sleep(0.1)
+    wait_until(lambda: has_ended(pid.read_text()))
+
+
+def has_ended(pid):
+    try:
+        return (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True

@@ -163,7 +163,7 @@ def is_judged(directory, process):
     return False
 
 
-@pytest.mark.parametrize("first, second", [("ours", "theirs"), ("theirs", "ours")])
+@pytest.mark.parametrize("first, second", [("ours", "theirs"), pytest.param("theirs", "ours", marks=pytest.mark.long)])
 @pytest.mark.parametrize("slow_is_second", [False, True])
 def test_who_is_slow_between_snapshot_and_grant_gets_nothing_that_the_other_has_by_then(
     place, guard, tmp_path, first, second, slow_is_second
@@ -178,7 +178,7 @@ def test_who_is_slow_between_snapshot_and_grant_gets_nothing_that_the_other_has_
         slow.stdin.flush()
         while state_of(slow) not in "tT" or not is_judged(guard.directory, slow):
             slow.send_signal(signal.SIGCONT)
-            time.sleep(0.02)
+            time.sleep(0.02)  # poll: it stopped with a place in the order
         quick.stdin.write("\n")
         quick.stdin.flush()
         said = place.answers(quick)
@@ -231,7 +231,7 @@ def test_who_loses_the_ledger_joins_the_one_that_the_other_version_makes(place, 
     place.answers(holder)
     (guard.directory / "machine.ledger").unlink()
     place.run(other, "malloc 2G")
-    time.sleep(0.6)  # the file's place is checked every half second
+    time.sleep(0.6)  # pace: the file's place is checked every half second
     holder.stdin.write("\n")
     holder.stdin.flush()
     assert place.answers(holder)[0] == "ok"
