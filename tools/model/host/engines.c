@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@
 /* A container's configuration has some 10 KiB; Podman's list has about 1 KiB for each container. */
 enum { FILE_MAX = 8 << 20, NAME_MAX_BYTES = 256 };
 
+/* Read through a stream: json_loadfd makes a system call for each byte (jansson 2.14). */
 static json_t *parse(const char *path)
 {
     struct stat status;
@@ -31,8 +33,13 @@ static json_t *parse(const char *path)
         return NULL;
     bool is_fit = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= FILE_MAX &&
                   (status.st_uid == 0 || status.st_uid == geteuid());
-    json_t *root = is_fit ? json_loadfd(fd, 0, NULL) : NULL;
-    close(fd);
+    FILE *stream = is_fit ? fdopen(fd, "r") : NULL;
+    if (stream == NULL) {
+        close(fd);
+        return NULL;
+    }
+    json_t *root = json_loadf(stream, 0, NULL);
+    fclose(stream);
     return root;
 }
 
