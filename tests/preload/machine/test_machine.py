@@ -227,7 +227,7 @@ def work():
     for _ in range(50):
         ctypes.memset(libc.malloc(4096), 1, 4096)
     steps[2].wait()
-    time.sleep(60)
+    time.sleep(600)  # holds: its credit
 for _ in range(64):
     threading.Thread(target=work, daemon=True).start()
 steps[0].wait()
@@ -283,7 +283,7 @@ for _ in range(6):
         libc.munmap(address, 60 * MIB)
         malloc(60 * MIB)
         tell()
-        time.sleep(60)
+        time.sleep(600)  # holds: what it was given
 wait_for(6)
 ready()
 """
@@ -324,7 +324,7 @@ libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 libc.free.argtypes = [ctypes.c_void_p]
 {first}
 malloc(3 * GIB)
-time.sleep(0.2)
+time.sleep(0.15)  # pace: it scans ten times a second at most
 malloc(2 * MIB)  # looks at what is there
 ready()
 {then}

@@ -92,7 +92,7 @@ def begin(is_first=False):
         os.read(come[0], 1)
         malloc(100 * MIB)
         say("ready")
-        time.sleep(1000 if is_first else 0)
+        time.sleep(1000 if is_first else 0)  # holds: what it has taken, until it is killed
         os._exit(0)
     return child, come[1]
 first = begin(True)
@@ -241,6 +241,9 @@ def test_users_with_a_group_shared_directory_take_part(place, tmp_path, owner):
 # ---- cgroups ----
 
 
+WHEN_LIMITS_ARE_READ = "time.sleep(1.05)"  # pace: once a second (preload/admit/cgroup.c)
+
+
 @pytest.mark.parametrize("blind", ["descriptors", "chroot"])
 def test_a_cgroup_binds_also_who_cannot_read_it_any_more(place, tmp_path, blind):
     """It sees no /proc of a fake machine either: sysinfo(2) tells what this one has free, of which it asks for little."""
@@ -252,7 +255,7 @@ def test_a_cgroup_binds_also_who_cannot_read_it_any_more(place, tmp_path, blind)
     }
     if blind == "chroot" and os.geteuid() != 0:
         pytest.skip("needs root")
-    text = f"malloc(50 * MIB)\n{lose[blind]}\ntime.sleep(1.2)\nmalloc(256 * MIB)\nmalloc(256 * MIB)\nready()"
+    text = f"malloc(50 * MIB)\n{lose[blind]}\n{WHEN_LIMITS_ARE_READ}\nmalloc(256 * MIB)\nmalloc(256 * MIB)\nready()"
     tenant = place.player(text, {"SPARKGUARD_RESERVE": "64M"})
     assert tenant.ready() == ["ok", "ok", "ENOMEM"]
     assert "in a cgroup of 512.0 MiB" in tenant.process.communicate("\n")[1]

@@ -4,13 +4,15 @@ Over a fake /proc that says what it likes; what processes hold is real, but litt
 """
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from lib.machine import GIB, MIB, needs_root, set_available, wait_until
+from lib.machine import GIB, MIB, needs_root, set_available, slept, wait_until
 from lib.target import CC, UNCOUNTED_BYTES
 
 TLS = """
@@ -168,9 +170,9 @@ import signal
 block = malloc(300 * MIB)
 ctypes.memset(block, 1, {TOUCHED})
 def heed(*_):
-    say(time.monotonic_ns())
+    say("told")
     if {{seconds}}:
-        time.sleep({{seconds}})
+        time.sleep({{seconds}})  # pace: it saves for so long
         say("saved")
         os._exit(0)
 signal.signal(signal.SIGTERM, heed)
@@ -199,14 +201,23 @@ def wait_for_looks(place, tenant, seconds):
     )
 
 
-def reported_ns(tenant):
-    """When it was told to end, by its own clock, which is ours."""
-    return int(tenant.process.stdout.readline())
+def said_that_it_was_told(tenant):
+    return tenant.process.stdout.readline() == "told\n"
 
 
-def ended_ns(tenant):
-    tenant.process.wait(30)
-    return time.monotonic_ns()
+LOOK_SECONDS = 0.005  # between two looks below the floor (SHORTEST_NS in preload/watch/watchdog.c)
+
+
+def killed_after(place, tenant, available):
+    """Usable memory falls to `available`, and the process is killed. Returns the seconds until then, which are more on a busy machine, and
+    how often its threads slept, which is not."""
+    tasks = Path(f"/proc/{tenant.pid}/task").iterdir()
+    slept_before = sum(slept(int(task.name)) for task in tasks)
+    reaped_before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
+    begin = time.monotonic()
+    set_available(place, available)
+    assert tenant.process.wait(60) == -signal.SIGKILL
+    return time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw - reaped_before - slept_before
 
 
 def fall(place, tenant, first, last, bytes_per_second):
@@ -215,24 +226,24 @@ def fall(place, tenant, first, last, bytes_per_second):
     while now > last and tenant.process.poll() is None:
         now = max(last, first - int((time.monotonic() - begin) * bytes_per_second))
         set_available(place, now)
-        time.sleep(0.004)
+        time.sleep(0.004)  # pace: of the fall
     return now
 
 
 def assert_saved(tenant):
-    reported_ns(tenant)
+    assert said_that_it_was_told(tenant)
     assert tenant.process.stdout.readline() == "saved\n", f"it ended with status {tenant.process.wait(30)}"
     assert tenant.process.wait(30) == 0
 
 
 def test_process_has_time_to_save_when_memory_went_in_one_step(place):
     """A step of 10 GiB is no fall that goes on."""
-    tenant = heeding(place, 1)
+    tenant = heeding(place, 0.5)
     set_available(place, 48 * MIB)
     assert_saved(tenant)
 
 
-@pytest.mark.parametrize("mib_per_second", [16, 32])
+@pytest.mark.parametrize("mib_per_second", [pytest.param(16, marks=pytest.mark.long), 32])
 def test_process_has_time_to_save_while_memory_falls_slowly(place, mib_per_second):
     """Four or two seconds are left when it is told; then the fall ends."""
     tenant = heeding(place, 1)
@@ -242,10 +253,9 @@ def test_process_has_time_to_save_while_memory_falls_slowly(place, mib_per_secon
 
 def test_process_that_goes_on_is_killed_after_five_seconds(place):
     tenant = heeding(place, 0)
-    set_available(place, 48 * MIB)
-    waited = ended_ns(tenant) - reported_ns(tenant)
-    assert tenant.process.returncode == -signal.SIGKILL
-    assert 5.0 <= waited / 1e9 < 6.5
+    seconds, sleeps = killed_after(place, tenant, 48 * MIB)
+    assert said_that_it_was_told(tenant)
+    assert seconds >= 5 and sleeps < 6.5 / LOOK_SECONDS
     assert [what.split(":")[1] for what in place.events(tenant.pid) if "watchdog" in what] == [" sent SIGTERM", " ended"]
 
 
@@ -254,22 +264,21 @@ def test_process_is_killed_when_a_fall_leaves_less_than_a_quarter_of_a_second(pl
     left = fall(place, tenant, FLOOR_BYTES + 48 * MIB, FLOOR_BYTES // 8 + 1, rate)
     assert tenant.process.wait(30) == -signal.SIGKILL
     assert FLOOR_BYTES // 8 + MIB < left <= rate * 0.3, "it was told at 64 MiB, when a second was left"
-    reported_ns(tenant)
+    assert said_that_it_was_told(tenant)
 
 
 def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth_of_the_floor(place):
     tenant = heeding(place, 0)
-    set_available(place, FLOOR_BYTES // 8 - MIB)
-    waited = ended_ns(tenant) - reported_ns(tenant)
-    assert tenant.process.returncode == -signal.SIGKILL
-    assert 0.09 <= waited / 1e9 < 0.6
+    seconds, sleeps = killed_after(place, tenant, FLOOR_BYTES // 8 - MIB)
+    assert said_that_it_was_told(tenant)
+    assert seconds >= 0.1 and sleeps < 0.6 / LOOK_SECONDS
 
 
 def test_process_that_was_told_is_not_killed_above_an_eighth_of_the_floor(place):
     tenant = heeding(place, 0)
     set_available(place, FLOOR_BYTES // 8 + MIB)
-    reported_ns(tenant)
-    wait_for_looks(place, tenant, 2)
+    assert said_that_it_was_told(tenant)
+    wait_for_looks(place, tenant, 0.5)  # five times as long as below an eighth
     assert tenant.process.poll() is None
     tenant.kill()
 
@@ -292,7 +301,7 @@ def test_nobody_is_ended_because_of_memory_high(place, maximum):
     entry = place.ledger.of(tenant.pid)
     wait_until(lambda: place.ledger.get("watched_ns", entry) != 0 and held(place, entry) >= 300 * MIB)
     set_current(place, "/job", 400 * MIB - MIB)
-    wait_for_looks(place, tenant, 1)
+    wait_for_looks(place, tenant, 0.3)  # it acts at the next look, and looks ten times a second
     assert [what for what in place.events(tenant.pid) if "watchdog" in what] == []
     assert place.take("mmap 2M") == ["ENOMEM"], "it bounds what is admitted"
     if maximum != "max":
