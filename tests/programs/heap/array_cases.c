@@ -66,7 +66,7 @@ static uint64_t hold_until_watched(void)
     base = malloc(300 * MIB);
     CHECK(base != NULL);
     for (int i = 0; (segment->slot.flags & SG_SLOT_WATCHED) == 0; i++) {
-        CHECK(i < 12000); /* a minute */
+        CHECK(i < 12000);        /* a minute */
         nanosleep(&pause, NULL); /* poll: the watchdog */
     }
     nanosleep(&pause, NULL); /* pace: the next request takes a new snapshot, as this one is 5 ms old */
@@ -500,7 +500,7 @@ CASE(headroom_that_falls_leaves_credit_at_most)
     phase = 1;
     pthread_barrier_wait(&barrier);
     uint64_t had = credit(), sum = 0;
-    write_meminfo(512); /* somebody took it: less than the reserve is left */
+    write_meminfo(512);                       /* somebody took it: less than the reserve is left */
     nanosleep(&longer_than_a_snapshot, NULL); /* pace: the snapshot is out of date */
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);

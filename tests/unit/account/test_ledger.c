@@ -450,7 +450,7 @@ CHILD_TEST(credit_of_threads_that_have_ended_is_given_back_and_that_of_others_is
     /* pthread_join may return a moment before the kernel counts the thread no more. */
     for (int i = 0; i < MANY || (sg_own->slot.granted_bytes != 700 && i < 5000); i++) {
         sg_thread_reap(4);
-        (void)usleep(i < MANY ? 0 : 1000);
+        (void)usleep(i < MANY ? 0 : 1000); /* poll: until it is reaped */
     }
     CHECK_EQUAL(sg_own->slot.granted_bytes, 700);
     CHECK_EQUAL(sg_self.record->credit_bytes, 700);

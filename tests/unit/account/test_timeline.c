@@ -98,7 +98,7 @@ static void write_until_killed(struct sg_timeline *shared, unsigned pause_us)
         bool is_full = shared->sample_count == SG_SAMPLE_CAPACITY;
         sg_timeline_add(shared, &sample);
         if (is_full && pause_us > 0)
-            usleep(pause_us); /* else it does nothing but thin */
+            usleep(pause_us); /* pace: else it does nothing but thin */
     }
 }
 
@@ -160,7 +160,7 @@ CHILD_TEST(a_kill_at_any_instruction_leaves_whole_samples)
     (void)snprintf(segment, sizeof segment, "%s", in_folder("1-1" SG_SEGMENT_SUFFIX));
     for (unsigned i = 0; i < 100; i++) {
         pid_t writer = begin_writer(in_folder("1-1" SG_TIMELINE_SUFFIX), 0);
-        usleep(1000 + i * 7);
+        usleep(1000 + i * 7); /* pace: the writer runs until any instant */
         end_writer(writer);
         (void)check_samples(segment);
     }

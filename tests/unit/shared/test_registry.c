@@ -17,6 +17,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #define MOST (UINT64_C(1) << 52) /* what any sum may be */
 
@@ -562,7 +563,7 @@ static void join_at_once(void)
     CHECK(is_sharing());
     CHECK(is_locked(own_number()));
     while (!sg_load(&crowd->may_end))
-        (void)usleep(1000);
+        (void)usleep(1000); /* poll: until all have met */
 }
 
 static void meet(void)
@@ -578,12 +579,12 @@ static void meet(void)
         }
     }
     while (sg_load(&crowd->here) != CROWD)
-        (void)usleep(100);
+        (void)usleep(100); /* poll: until all are there */
     sg_store(&crowd->may_join, 1u);
-    (void)usleep(5000);
+    (void)usleep(5000); /* pace: the others are in the middle of it */
     join_shared();
     unsigned live = 0;
-    for (uint64_t deadline = clock_ns() + 20 * UINT64_C(1000000000); live != CROWD + 1 && clock_ns() < deadline;) {
+    for (uint64_t deadline = clock_ns() + 60 * UINT64_C(1000000000); live != CROWD + 1 && clock_ns() < deadline;) {
         live = 0;
         for (unsigned i = 0; i < SG_ENTRY_CAPACITY; i++)
             live += SG_CLAIM_STATE(sg_load(&entry_at(i)->claim)) == SG_CLAIM_LIVE;
@@ -1032,10 +1033,13 @@ CHILD_TEST(waiting_ends_with_its_time)
     uint64_t begin = clock_ns();
     sg_peers_wait(sg_peers_epoch(), 50000000);
     uint64_t took = clock_ns() - begin;
-    CHECK(took >= 49000000 && took < 2000000000);
+    CHECK(took >= 49000000);
     begin = clock_ns();
+    struct rusage before, after;
+    CHECK(getrusage(RUSAGE_THREAD, &before) == 0);
     sg_peers_wait(sg_peers_epoch() - 1, 900000000); /* something has happened since */
-    CHECK(clock_ns() - begin < 500000000);
+    CHECK(getrusage(RUSAGE_THREAD, &after) == 0);
+    CHECK_EQUAL(after.ru_nvcsw, before.ru_nvcsw); /* it has not slept */
     begin = clock_ns();
     sg_peers_wait(sg_peers_epoch(), 1100000000);
     CHECK(clock_ns() - begin >= 1090000000);
@@ -1047,8 +1051,8 @@ static void advance_soon(void)
     join_shared();
     ledger = sg_entry_registry();
     while (sg_load(&ledger->waiting_until_ns) == 0)
-        (void)usleep(100);
-    (void)usleep(20000);
+        (void)usleep(100); /* poll: until the other one waits */
+    (void)usleep(20000);   /* pace: it sleeps by then, or finds the new epoch */
     sg_peers_advance();
 }
 
@@ -1058,7 +1062,7 @@ CHILD_TEST(who_waits_is_woken_from_another_process)
     uint32_t seen = sg_peers_epoch();
     pid_t child = fork_guarded(advance_soon);
     uint64_t begin = clock_ns();
-    while (sg_peers_epoch() == seen && clock_ns() - begin < 10 * UINT64_C(1000000000))
+    while (sg_peers_epoch() == seen && clock_ns() - begin < 60 * UINT64_C(1000000000))
         sg_peers_wait(seen, 900000000);
     CHECK(sg_peers_epoch() != seen);
     wait_for(child);
@@ -1070,7 +1074,7 @@ CHILD_TEST(nobody_is_woken_when_nobody_waits)
     struct sg_registry *ledger = sg_entry_registry();
     sg_peers_wait(sg_peers_epoch(), 1000000);
     CHECK(ledger->waiting_until_ns != 0);
-    (void)usleep(2000);
+    (void)usleep(2000); /* pace: until the time of the wait is over */
     sg_peers_advance(); /* its time is over: forgotten */
     CHECK_EQUAL(ledger->waiting_until_ns, 0);
     uint32_t call = ledger->call;

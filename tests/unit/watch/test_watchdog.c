@@ -29,7 +29,7 @@ static void look_on(bool is_ours, uint64_t from, uint64_t to)
     danger.is_ours = is_ours;
     for (uint64_t second = from; second <= to; second++)
         act(&danger, second * SECOND_NS);
-    (void)usleep(1); /* under ThreadSanitizer a handler runs at the next call that waits */
+    (void)usleep(1); /* pace: under ThreadSanitizer a handler runs at the next call that waits */
 }
 
 static void begin(void)
