@@ -22,6 +22,7 @@ def change(place):
         env = place.guard.environment(place.env, preload=())
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, **options)
         assert done.returncode == status, done.stderr
+        time.sleep(0.006)  # pace: requests may pass by a snapshot from before it, which is 5 ms old at most (preload/admit/headroom.c)
         return done
 
     return run
