@@ -150,7 +150,7 @@ def check_readable_after_sigkill(guard, program, seed, microseconds):
 
 def test_report_is_whole_after_sigkill_at_any_instant_under_stress(guard, tmp_path, program):
     draw = random.Random(4711)
-    instants = [draw.randrange(1, 1500) if n % 2 else draw.randrange(1, 12000) for n in range(200 if IS_LONG else 60)]
+    instants = [draw.randrange(1, 1500) if n % 2 else draw.randrange(1, 12000) for n in range(200 if IS_LONG else 30)]
 
     def one(number):
         scratch = tmp_path / str(number)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from lib.machine import wait_until
-from lib.target import CC, EMULATORS_THREADS, PYTHON
+from lib.target import CC, EMULATORS_THREADS, IS_LONG, PYTHON
 
 MIB = 1 << 20
 SLACK = 2 * MIB
@@ -480,11 +480,13 @@ static int has_failed(void)
         _exit(0);
     return waitpid(child, &status, 0) != child || status != 0;
 }
-int main(int count, char **arguments)
+int main(int count, char **arguments) /* "after" or another word, and how often to fork beside threads that allocate */
 {
     pthread_t thread[2];
+    if (count != 3)
+        return 2;
     void *volatile block = malloc(300 << 20);
-    if (count == 2 && *arguments[1] == 'a')
+    if (*arguments[1] == 'a')
         allocator_take_part();
     for (int i = 0; i < 2; i++) { /* a stack that the parent's watchdog has left would need nothing of the heap */
         is_over = 1;
@@ -495,7 +497,7 @@ int main(int count, char **arguments)
     is_over = 0;
     for (int i = 0; i < 2; i++)
         pthread_create(&thread[i], NULL, stress, NULL);
-    for (int i = 0; i < 100; i++)
+    for (int i = atoi(arguments[2]); i > 0; i--)
         if (has_failed())
             return 1;
     is_over = 1;
@@ -523,7 +525,7 @@ def test_child_gets_its_watchdog_whoever_holds_the_next_allocators_lock(guard, t
         if library is None:
             pytest.skip("libjemalloc.so.2 is not installed")
     env = {"GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0"}
-    done = guard.run([stress, handlers], env, preload=[guard.library, library], timeout=40)
+    done = guard.run([stress, handlers, 100 if IS_LONG else 30], env, preload=[guard.library, library], timeout=40)
     assert (done.returncode, done.stderr) == (0, "")
 
 

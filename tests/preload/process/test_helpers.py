@@ -6,9 +6,19 @@ from pathlib import Path
 
 import pytest
 from lib.machine import needs_root, set_available, wait_until
-from lib.target import EMULATORS_THREADS, SLOWER
+from lib.target import EMULATORS_THREADS
 
 MIB = 1 << 20
+
+
+def blocked(pid):
+    """The signals that each of our threads has blocked, as a number."""
+    masks = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        status = (task / "status").read_text()
+        if "Name:\tsparkguard\n" in status:
+            masks.append(int(re.search(r"SigBlk:\t(\w+)", status)[1], 16))
+    return masks
 
 
 @needs_root
@@ -28,8 +38,7 @@ ready()
 """
     tenant = place.player(text, {"SPARKGUARD_HISTORY": place.guard.history})
     assert tenant.ready() == ["ok"]
-    wait_until(lambda: place.guard.process(tenant.pid)["watched"])
-    wait_until(lambda: list(place.guard.history.glob(f"{tenant.pid}-*.segment")))
+    wait_until(lambda: len(blocked(tenant.pid)) == 2)  # both helpers run
     assert tenant.go().ready() == []
     tenant.end()
 
@@ -39,16 +48,6 @@ def test_what_handlers_take_while_helpers_begin_is_counted(guard):
         done = guard.run([guard.build / "tests/programs/helper_handler"])
         taken, grown = map(int, done.stdout.split())
         assert taken == grown
-
-
-def blocked(pid):
-    """The signals that each of our threads has blocked, as a number."""
-    masks = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        status = (task / "status").read_text()
-        if "Name:\tsparkguard\n" in status:
-            masks.append(int(re.search(r"SigBlk:\t(\w+)", status)[1], 16))
-    return masks
 
 
 def test_helpers_take_no_signal_of_the_program(place):
@@ -185,16 +184,16 @@ import ctypes, time
 libc = ctypes.CDLL(None, use_errno=True)
 malloc(300 * MIB)
 ready()
-took = []
-for _ in range(3):
+took = 1
+while took >= 0.1:  # whoever waited for our threads each time would never end here; a busy machine is quick at last
     begun = time.monotonic()
-    print(libc.{call}, flush=True)
-    took.append(time.monotonic() - begun)
-print(min(took) < 0.1 * {SLOWER}, flush=True)
+    answer = libc.{call}
+    took = time.monotonic() - begun
+say(answer)
 ready()
 """
     tenant = place.player(text, {"SPARKGUARD_HISTORY": place.guard.history})
     assert tenant.ready() == ["ok"]
     wait_until(lambda: place.guard.process(tenant.pid)["watched"])
-    assert tenant.go().ready() == ["-1", "-1", "-1", "True"]
+    assert tenant.go().ready() == ["-1"]
     tenant.end()

@@ -1,8 +1,11 @@
 """Programs in a sandbox, whose filter of system calls ends whoever makes one that it does not know: the guard makes none of those."""
 
+import subprocess
 import sys
 
 import pytest
+from lib.history import kept
+from lib.machine import wait_until
 
 MIB = 1 << 20
 
@@ -58,13 +61,13 @@ with tempfile.TemporaryFile(dir="/dev/shm") as file:
 wide = mmap.mmap(-1, 512 << 20)
 wide.resize(256 << 20)
 assert libc.malloc(ctypes.c_size_t(1 << 45)) is None
+print("taken", flush=True)
+input()
 child = os.fork()
 if child == 0:
     take()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-import time
-time.sleep(2.5)  # the history's first copy
 print("done")
 """
 
@@ -72,12 +75,18 @@ print("done")
 def test_filter_that_knows_ordinary_calls_only_ends_nobody(guard):
     """Of all the guard's own calls: none is made that an ordinary program does not make as well."""
     command = [guard.build / "tests/programs/host_strict", sys.executable, "-S", "-c", TOUR]
-    bare = guard.run(command, env={"LD_PRELOAD": None})
+    bare = guard.run(command, env={"LD_PRELOAD": None}, input="\n")
     if bare.returncode == 77:
         pytest.skip("no seccomp here")
-    assert (bare.returncode, bare.stdout) == (0, "done\n"), bare.stderr
-    done = guard.run(command)
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert (bare.returncode, bare.stdout) == (0, "taken\ndone\n"), bare.stderr
+    with guard.popen(command, stdin=subprocess.PIPE) as process:
+        said = process.stdout.readline()
+        if said == "taken\n":
+            wait_until(lambda: process.pid in kept(guard) or process.poll() is not None)
+            seen = guard.process(process.pid)["last_seen"]
+            wait_until(lambda: process.poll() is not None or guard.process(process.pid)["last_seen"] > seen)  # behind the first copy
+        stdout, stderr = process.communicate("\n", timeout=60)
+    assert (process.returncode, said + stdout) == (0, "taken\ndone\n"), stderr
 
 
 def test_a_program_that_may_not_open_files_any_more_lives(guard):

@@ -29,7 +29,7 @@ static void *churn(void *unused)
         for (int i = 0; i < maps; i++)
             munmap(map((size_t)1 << 20), (size_t)1 << 20);
         if (pause_us != 0)
-            usleep(pause_us);
+            usleep(pause_us); /* pace: a fork finds the time to pass */
     }
     return unused;
 }

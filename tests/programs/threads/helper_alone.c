@@ -92,7 +92,7 @@ int main(int count, char **arguments)
     void *volatile kept = malloc((size_t)300 << 20);
     NEED(kept != NULL && count == 2);
     while (!has_helper())
-        usleep(1000);
+        usleep(1000); /* poll: the helper */
     if (strcmp(arguments[1], "shows") == 0)
         show();
     else

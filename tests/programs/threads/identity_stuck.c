@@ -20,7 +20,7 @@ static unsigned long long answered_id; /* the call that `answer` answers next */
 static void *answer(void *listener)
 {
     struct seccomp_notif call = {0};
-    sleep(1);
+    sleep(1); /* pace: the disk is slower than the patience of whoever waits for the helper */
     for (;;) {
         struct seccomp_notif_resp response = {.id = answered_id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
         ioctl(*(int *)listener, SECCOMP_IOCTL_NOTIF_SEND, &response);

@@ -36,7 +36,7 @@ static void set(int *word)
 static void wait_for(const int *word)
 {
     while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == 0)
-        usleep(1000);
+        usleep(1000); /* poll: the word */
 }
 
 /* Without the heap or a stream: they may be what is waited for. */
@@ -49,7 +49,7 @@ static void wait_until_asleep(int tid)
     for (size_t length = strlen(path); count > 0; path[length] = '\0')
         path[length++] = digits[--count];
     strcat(path, "/stat");
-    for (const char *behind = NULL; behind == NULL || behind[2] != 'S'; usleep(1000)) {
+    for (const char *behind = NULL; behind == NULL || behind[2] != 'S'; usleep(1000)) { /* poll: it sleeps */
         int fd = open(path, O_RDONLY);
         ssize_t length = read(fd, content, sizeof content - 1);
         NEED(fd >= 0 && length > 0);

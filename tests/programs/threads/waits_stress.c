@@ -65,7 +65,7 @@ static void park(int signal)
     int this_round = __atomic_load_n(&round_number, __ATOMIC_SEQ_CST);
     sem_post(&has_stopped);
     while (__atomic_load_n(&round_number, __ATOMIC_SEQ_CST) == this_round)
-        usleep(100);
+        usleep(100); /* poll: the next round */
 }
 
 static void stop_the_world(void)
