@@ -117,7 +117,8 @@ def test_a_refusal_is_a_sample_and_small_programs_have_no_time_line(guard):
 
 
 def test_marks_are_samples(guard):
-    code = "import sparkguard, time\nfor i in range(5): sparkguard.mark(f'{i}'); time.sleep(0.02)  # pace: a sample each 10 ms\ndata = bytearray(20 << 20)"
+    marks = "import sparkguard, time\nfor i in range(5): sparkguard.mark(f'{i}'); time.sleep(0.02)  # pace: a sample each 10 ms\n"
+    code = marks + "data = bytearray(20 << 20)"
     done = guard.run([sys.executable, "-c", code], env={"PYTHONPATH": TOOLS})
     assert len(done.process()["phases"]) == 5
     (path,) = lines_of(guard)
