@@ -499,7 +499,7 @@ def test_a_history_that_is_not_kept_is_a_warning(doctor, variables, sentence, me
 def history_under(doctor, *command):
     """What is found where that command starts the doctor; skips where it may not."""
     if os.geteuid() != 0 or subprocess.run([*command, "true"], capture_output=True).returncode != 0:
-        pytest.skip("may not do that here")
+        pytest.skip(f"needs root, and a {command[0]} that works here")
     done = subprocess.run([*command, doctor.program, "--json"], env=doctor.environment(), capture_output=True, text=True, timeout=60)
     (finding,) = [f for f in json.loads(done.stdout)["findings"] if f["id"] == "history"]
     assert finding["state"] == "warning" and finding["mend"]

@@ -33,7 +33,7 @@ def walk(guard, path, step, count, **env):
         pytest.skip(f"{path}: this user may not lock a GiB (RLIMIT_MEMLOCK)")
     done = guard.run([guard.build / "tests/programs/write_paths", path, str(step), str(count)], env=env)
     if done.returncode == 77:
-        pytest.skip(f"{path}: not allowed here")
+        pytest.skip(f"{path}: the kernel or a limit of this user does not allow it")
     assert done.returncode == 0, f"{path}: {done.returncode}: {done.stdout}{done.stderr}"
     return values(done.stdout)
 
