@@ -43,6 +43,7 @@ static struct {
     uint64_t snapshot_ns; /* (atomic) time of the snapshot, 0: none; written after `most` */
     uint64_t asked;       /* all that had been requested before the snapshot */
     uint64_t landed[2];   /* sg_entry_own_landed before the snapshot, by its argument */
+    uint64_t set[2];      /* (atomic) what sparkguard --set had set before the snapshot: limit, reserve; written after `most` */
     uint32_t has_options; /* (atomic) the options had been read before the snapshot */
     uint32_t has_limit;   /* (atomic) a process of the job has a limit */
     uint64_t scan_ns;     /* when promises were last scanned */
@@ -109,12 +110,19 @@ uint64_t sg_headroom_live_cuda_bytes(void)
            sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + sg_headroom_last.peers.device_bytes;
 }
 
+/* Whether sparkguard --set has changed something since the snapshot: what it has set counts at the next request. */
+static bool is_set_since(void)
+{
+    return sg_load_relaxed(&sg_entry_own()->set_limit_bytes) != sg_load_relaxed(&state.set[0]) ||
+           sg_load_relaxed(&sg_entry_own()->set_reserve_bytes) != sg_load_relaxed(&state.set[1]);
+}
+
 /* Constructors of other libraries may allocate before the options can be read: a snapshot by the defaults serves only
  * until then. */
 static bool is_old(void)
 {
     uint64_t snapshot_ns = sg_load(&state.snapshot_ns);
-    return snapshot_ns == 0 || sg_load_relaxed(&state.has_options) != (uint32_t)sg_options_are_read() ||
+    return snapshot_ns == 0 || is_set_since() || sg_load_relaxed(&state.has_options) != (uint32_t)sg_options_are_read() ||
            sg_clock_ns(CLOCK_MONOTONIC) - snapshot_ns >= SNAPSHOT_AGE_NS;
 }
 
@@ -347,7 +355,7 @@ static bool may_have_array_credit(void)
     return sg_headroom_last.peers.job_processes == 0 && (is_watched || !sg_headroom_has_limit());
 }
 
-static void note_slack(uint32_t had_options)
+static void note_slack(uint32_t had_options, const uint64_t set[2])
 {
     int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
     for (uint32_t i = 0; i < sg_headroom_last.snapshot.count; i++) {
@@ -377,6 +385,8 @@ static void note_slack(uint32_t had_options)
         int64_t slack = state.slack[line] < within ? state.slack[line] : within;
         sg_store(&state.most[line], slack > 0 ? state.asked + (uint64_t)slack : 0);
     }
+    sg_store(&state.set[0], set[0]);
+    sg_store(&state.set[1], set[1]);
     sg_store(&state.has_options, had_options);
     sg_store(&state.snapshot_ns, sg_headroom_last.snapshot.time_ns);
     uint64_t slack = reserve_slack > 0 ? (uint64_t)reserve_slack : 0;
@@ -398,6 +408,7 @@ static void add_pressure(struct sg_snapshot *snapshot, uint64_t before)
 void sg_headroom_refresh(uint64_t device, bool is_closely)
 {
     uint32_t had_options = (uint32_t)sg_options_are_read();
+    const uint64_t set[] = {sg_load(&sg_entry_own()->set_limit_bytes), sg_load(&sg_entry_own()->set_reserve_bytes)};
     uint64_t level[SG_ENTRY_LEVELS];
     sg_registry_set_levels(level, sg_cgroup_find(level));
     uint64_t ticket = sg_load(&sg_entry_own()->ticket);
@@ -424,7 +435,7 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
         sg_headroom_forget();
         return;
     }
-    note_slack(had_options);
+    note_slack(had_options, set);
     publish_machine();
     sg_timeline_sample();
 }

@@ -8,7 +8,8 @@ import threading
 import time
 
 import pytest
-from lib.machine import GIB, LEFT, MIB, NEAR, PLAYER, group, needs_root, slept, wait_until
+from lib.machine import GIB, LEFT, MIB, NEAR, PLAYER, group, needs_root, slept
+from lib.waiting import wait_until
 
 SET, NO_JOB, USAGE, NOT_ALLOWED = 0, 1, 2, 3
 
@@ -22,7 +23,6 @@ def change(place):
         env = place.guard.environment(place.env, preload=())
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, **options)
         assert done.returncode == status, done.stderr
-        time.sleep(0.006)  # pace: requests may pass by a snapshot from before it, which is 5 ms old at most (preload/admit/headroom.c)
         return done
 
     return run
@@ -32,8 +32,7 @@ def change(place):
 
 
 def test_lowered_limit_refuses_growth_only(place, change):
-    # Of more than 1/16 of what is left: up to that a snapshot of the last 5 ms (headroom.h) may serve it, with the old limit.
-    tenant = place.holder("malloc 3G wait malloc 500M free 0 malloc 500M")
+    tenant = place.holder("malloc 3G wait malloc 100M free 0 malloc 500M")
     change("limit=1G")
     assert tenant.go().ready() == ["ENOMEM", "ok", "ok"]
 

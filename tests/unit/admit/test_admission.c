@@ -548,6 +548,21 @@ CHILD_TEST(small_requests_may_pass_the_limit_by_32_mib)
     CHECK_EQUAL(last_refusal()->reason, SG_REASON_LIMIT);
 }
 
+/* A snapshot serves requests for 5 ms. The rounds are so many that some of them end sooner, on a busy machine too. */
+CHILD_TEST(a_limit_or_reserve_that_is_set_counts_at_the_next_request)
+{
+    begin(10 * GIB);
+    uint64_t *const word[] = {&sg_entry_own()->set_limit_bytes, &sg_entry_own()->set_reserve_bytes};
+    const uint64_t strict[] = {50 * MIB, 10 * GIB};
+    for (int round = 0; round < 100; round++) {
+        sg_store(word[round % 2], 0);
+        CHECK(would_get(SG_DOMAIN_MAPPED, 100 * MIB));
+        sg_store(word[round % 2], strict[round % 2]);
+        CHECK(!would_get(SG_DOMAIN_MAPPED, 100 * MIB));
+        sg_store(word[round % 2], 0);
+    }
+}
+
 CHILD_TEST(a_request_in_flight_counts_against_the_limit)
 {
     begin(10 * GIB);
@@ -923,6 +938,7 @@ int main(void)
         cmocka_unit_test(what_was_inherited_is_not_held_against_the_limit),
         cmocka_unit_test(a_limit_in_percent_is_of_what_may_be_used_at_all),
         cmocka_unit_test(small_requests_may_pass_the_limit_by_32_mib),
+        cmocka_unit_test(a_limit_or_reserve_that_is_set_counts_at_the_next_request),
         cmocka_unit_test(a_request_in_flight_counts_against_the_limit),
         cmocka_unit_test(what_the_machine_has_is_no_limit_of_a_cgroup),
         cmocka_unit_test(a_cgroup_bounds_host_memory_but_not_device_memory),
