@@ -28,10 +28,22 @@ def events(guard, pid):
 class Held:
     """A program that holds memory until it is let go or killed; `before`: what starts it."""
 
-    def __init__(self, guard, program, mib=64, before=(), **options):
-        self.process = guard.popen([*before, program("dir_hold"), mib], stdin=subprocess.PIPE, **options)
-        assert self.process.stdout.readline() == "ready\n"
+    def __init__(self, guard, program, mib=64, before=(), threads=0, first_mib=None, **options):
+        command = [*before, program("dir_hold"), mib, threads] + ([] if first_mib is None else [first_mib])
+        self.process = guard.popen(command, stdin=subprocess.PIPE, **options)
+        assert self.process.stdout.readline() == ("ready\n" if first_mib is None else "waiting\n")
         self.pid = self.process.pid
+
+    def grow(self):
+        """From first_mib by mib."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "ready\n"
+
+    def save(self):
+        """Has a copy made at once, as before any exec. This one fails, and the program goes on."""
+        self.process.stdin.write("s")
+        self.process.stdin.flush()
 
     def __enter__(self):
         return self
@@ -43,6 +55,7 @@ class Held:
 def run_until(guard, program, condition, **options):
     """Holds a program until condition(pid); what is not waited for at an end may miss it on a busy machine."""
     with Held(guard, program, **options) as held:
+        held.save()
         wait_until(lambda: condition(held.pid))
     assert (held.process.returncode, *held.said) == (0, "", "")
     return held.pid

@@ -10,7 +10,6 @@ import pytest
 
 from .ledger import SHARING, Ledger
 from .target import IS_EMULATED
-from .waiting import wait_until as wait_until
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from lib import pty
-from lib.history import wait_until
+from lib.waiting import wait_until
 
 PYTHON = "/usr/bin/python3"
 

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lib.history import wait_until
 from lib.units import GIB, MIB
+from lib.waiting import wait_until
 from records import processes
 from segment import START_NS
 

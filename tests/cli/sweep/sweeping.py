@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from lib.history import wait_until
 from lib.target import SLOWER
+from lib.waiting import wait_until
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 GB = 10**9

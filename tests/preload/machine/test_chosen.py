@@ -5,8 +5,9 @@ import time
 
 import pytest
 from lib.ledger import hash_of
-from lib.machine import GIB, MIB, set_available, wait_until
+from lib.machine import GIB, MIB, set_available
 from lib.target import UNCOUNTED_BYTES
+from lib.waiting import wait_until
 
 OURS = 64 * MIB
 MISSING = 40 * MIB  # of the reserve

@@ -16,7 +16,8 @@ import time
 import pytest
 from lib import pty
 from lib.ledger import hash_of
-from lib.machine import GIB, LEFT, MIB, needs_root, set_available, wait_until
+from lib.machine import GIB, LEFT, MIB, needs_root, set_available
+from lib.waiting import wait_until
 
 CLAIM_FLAG = 1 << 7  # SG_SLOT_CLAIM
 NO_CLAIM = 124

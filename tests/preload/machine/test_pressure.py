@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from giving import AT_ONCE, DEADLINE, GIVER, GIVES, ask, entry_flags, given, giver
-from lib.machine import GIB, LEFT, MIB, PLAYER, meminfo, wait_until
+from lib.machine import GIB, LEFT, MIB, PLAYER, meminfo
 from lib.target import IS_LONG
+from lib.waiting import wait_until
 
 
 def test_memory_is_given_back_before_a_refusal(place):

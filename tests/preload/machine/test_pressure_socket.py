@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from giving import AT_ONCE, DEADLINE, GIVES, ask, entry_flags, given
-from lib.machine import slept, wait_until
+from lib.machine import slept
+from lib.waiting import wait_until
 
 SPEAKER = """
 import ctypes, os, select, socket, sys

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from lib.machine import GIB, MIB, needs_root, set_available, slept, wait_until
+from lib.machine import GIB, MIB, needs_root, set_available, slept
 from lib.target import CC, UNCOUNTED_BYTES
+from lib.waiting import wait_until
 
 TLS = """
 #include <stdlib.h>

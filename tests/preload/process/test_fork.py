@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lib.machine import wait_until
 from lib.target import CC, EMULATORS_THREADS, IS_LONG, PYTHON
+from lib.waiting import wait_until
 
 MIB = 1 << 20
 SLACK = 2 * MIB

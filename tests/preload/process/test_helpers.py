@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from lib.machine import needs_root, set_available, wait_until
+from lib.machine import needs_root, set_available
 from lib.target import EMULATORS_THREADS
+from lib.waiting import wait_until
 
 MIB = 1 << 20
 

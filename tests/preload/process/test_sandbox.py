@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from lib.history import kept
-from lib.machine import wait_until
+from lib.waiting import wait_until
 
 MIB = 1 << 20
 

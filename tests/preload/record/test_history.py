@@ -11,8 +11,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lib.history import Held, events, kept, lost, run_until, run_until_kept, run_until_kept_at_its_end, shown, wait_until
+from lib.history import Held, events, kept, lost, run_until, run_until_kept, run_until_kept_at_its_end, shown
 from lib.target import EMULATORS_THREADS, MACHINE, PYTHON
+from lib.waiting import wait_until
 
 MIB = 1 << 20
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lib.machine import wait_until
+from lib.waiting import wait_until
 
 MIB = 1 << 20
 TOOLS = Path(__file__).resolve().parents[3] / "tools/python"

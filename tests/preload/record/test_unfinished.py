@@ -2,7 +2,7 @@
 
 import time
 
-from lib.machine import wait_until
+from lib.waiting import wait_until
 
 UNFINISHED_SECONDS = 10  # of preload/shared/retention.c: nobody makes a file for longer
 

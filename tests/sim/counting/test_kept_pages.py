@@ -17,7 +17,7 @@ import pytest
 from conftest import MIB, OUT_OF_MEMORY
 from lib.kept_pages import CONTEXT, RESERVE, TOTAL, kernel, machine
 from lib.ledger import Ledger
-from lib.machine import wait_until
+from lib.waiting import wait_until
 
 FIRST, SECOND = 90 * MIB, 120 * MIB  # 74 MiB are left beside the first one's pages and its context's
 AT_ONCE = 20  # sleeps: pressure that brings nothing is made for a second at least, and a wait sleeps for 50 ms at most (admit/wait.c)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import GIB, MIB
-from lib.machine import wait_until
+from lib.waiting import wait_until
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 TAKE = "start({device}); [ok(take('cuMemAlloc_v2', size)[0]) for size in ({sizes},)]; quiet(live=live('device') + live('context'))"
