@@ -43,7 +43,7 @@ static struct {
     uint64_t snapshot_ns; /* (atomic) time of the snapshot, 0: none; written after `most` */
     uint64_t asked;       /* all that had been requested before the snapshot */
     uint64_t landed[2];   /* sg_entry_own_landed before the snapshot, by its argument */
-    uint64_t set[2];      /* (atomic) what sparkguard --set had set before the snapshot: limit, reserve; written after `most` */
+    uint64_t set[2];      /* (atomic) limit and reserve that sparkguard --set had set before it; written after `most` */
     uint32_t has_options; /* (atomic) the options had been read before the snapshot */
     uint32_t has_limit;   /* (atomic) a process of the job has a limit */
     uint64_t scan_ns;     /* when promises were last scanned */
@@ -122,7 +122,8 @@ static bool is_set_since(void)
 static bool is_old(void)
 {
     uint64_t snapshot_ns = sg_load(&state.snapshot_ns);
-    return snapshot_ns == 0 || is_set_since() || sg_load_relaxed(&state.has_options) != (uint32_t)sg_options_are_read() ||
+    return snapshot_ns == 0 || is_set_since() ||
+           sg_load_relaxed(&state.has_options) != (uint32_t)sg_options_are_read() ||
            sg_clock_ns(CLOCK_MONOTONIC) - snapshot_ns >= SNAPSHOT_AGE_NS;
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from foreign import SUITES, Place, Unavailable
-from lib.machine import wait_until
+from lib.waiting import wait_until
 
 
 

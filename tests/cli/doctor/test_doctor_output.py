@@ -164,7 +164,7 @@ MOMENT = """
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-int nanosleep(const struct timespec *time, struct timespec *left)
+int nanosleep(const struct timespec *time, struct timespec *left) /* pace: of the doctor alone */
 {
     if (time->tv_sec == 0 && time->tv_nsec < 100000000) /* not the moment that zombies get */
         return (int)syscall(SYS_nanosleep, time, left); /* poll: what the doctor itself waits for */

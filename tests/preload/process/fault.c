@@ -137,7 +137,7 @@ long sg_fault_next(long number)
         sg_fetch_add(&fault.log->faults, UINT64_C(1));
     while (fault.hangs) {
         const struct timespec day = {86400, 0};
-        (void)sg_syscall(SYS_nanosleep, (long)&day, 0, 0, 0, 0, 0);
+        (void)sg_syscall(SYS_nanosleep, (long)&day, 0, 0, 0, 0, 0); /* holds: until the test ends it */
     }
     return fault.error != 0 ? fault.error : likely_error(number);
 }

@@ -137,7 +137,7 @@ static void *be_cancelled(void *unused)
     CHECK(malloc((size_t)1 << 45) == NULL); /* a refusal, with its message */
     pthread_cleanup_push(clean_up, kept);
     kept->block[3] = malloc(10);
-    nanosleep(&long_time, NULL);
+    nanosleep(&long_time, NULL); /* holds: until it is cancelled */
     fail(__FILE__, __LINE__, "slept on", 0, 1);
     pthread_cleanup_pop(1);
     return unused;
@@ -187,7 +187,7 @@ CASE(threads_cancelled_in_any_instruction)
         int status = -1;
         for (unsigned j = 0; j < 3; j++)
             CHECK_EQUAL(pthread_create(&thread[j], NULL, be_cancelled_anywhere, NULL), 0);
-        nanosleep(&moment, NULL);
+        nanosleep(&moment, NULL); /* pace: they are somewhere in their work when they are cancelled */
         for (unsigned j = 0; j < 3; j++)
             CHECK_EQUAL(pthread_cancel(thread[j]), 0);
         for (unsigned j = 0; j < 3; j++) {

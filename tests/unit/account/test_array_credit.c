@@ -241,8 +241,7 @@ CHILD_TEST(credit_of_an_ended_thread_is_given_back)
     CHECK(pthread_join(thread, &record) == 0);
     CHECK_EQUAL(sg_own->slot.granted_bytes, 20 * MIB);
     for (int i = 0; i < 5000 && sg_own->slot.granted_bytes != 15 * MIB; i++) {
-        (void)usleep(i < 10 ? 0
-                            : 1000); /* poll: pthread_join may return a moment before the kernel counts it no more */
+        (void)usleep(i < 10 ? 0 : 1000); /* poll: the kernel counts it no more, a moment after its join */
         sg_thread_reap(4);
     }
     CHECK_EQUAL(sg_own->slot.granted_bytes, 15 * MIB);
