@@ -60,12 +60,15 @@ def test_guarded_hog_is_refused_and_nobody_else_feels_it(guard, jail, programs, 
         p99, worst, read = canary.p99_since(begin), max(canary.late_since(begin)), canary.pages_read() - pages
     taken = sum(taken for taken, *_ in outcomes)
     figures(canary_p99_ms=round(p99 * 1000, 1), canary_worst_ms=round(worst * 1000, 1), taken_mib=taken // MIB)
+    figures(least_headroom_mib=round(jail.least_headroom_bytes() / MIB, 2))
     for *_, stderr in outcomes:
         assert "sparkguard: cannot" not in stderr
         assert "in a cgroup of 512.0 MiB" in stderr
     assert all(refused > 0 for _, refused, _ in outcomes)
     assert taken > LIMIT // 2, "refused far too early"
-    assert taken <= LIMIT - RESERVE
+    # What a small request takes does not keep the reserve: a thread has up to 1 MiB of credit for them. One hog may end before the other,
+    # which takes its memory then, so that the sum of both says nothing.
+    assert jail.least_headroom_bytes() >= RESERVE - hogs * threads * MIB
     assert jail.oom_kills() == 0
     assert jail.limit_hits() == 0
     assert canary.is_alive()
