@@ -104,7 +104,7 @@ def test_a_hanging_nvml_does_not_hold_up_the_report(asker, call):
     entries = asker.unguarded(SGSIM_NVML_HANG=call)
     assert time.monotonic() - begin >= LIMIT, "the child was not waited for: the test means nothing"
     assert all(entry["device_bytes"] is None for entry in entries)
-    assert children_of(asker) == []
+    wait_until(lambda: children_of(asker) == [])  # it is killed before the report ends, and gone a moment later
 
 
 def children_of(asker):
