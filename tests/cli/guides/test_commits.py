@@ -24,6 +24,7 @@ def check_message(tmp_path, text):
     [
         "Refuse a claim below 16 MiB\n",
         "doctor: check who may write /etc/sparkguard.conf\n\nA reader of root's believed it: see the test.\n",
+        "Judge claims, limits and reserves alike\n",
         "sparkguard --claim: wait for the first process\n# a comment of git\n",
         "Name " + "x" * 67 + "\n",
     ],
@@ -39,6 +40,8 @@ def test_good_message_passes(tmp_path, text):
         ("Refuse small claims; name the variable", "tells two things"),
         ("launch: refuse small claims: 16 MiB", "tells two things"),
         ("Refuse small claims. Name the variable", "tells two things"),
+        ("tests: count sleeps, drop bounds of the clock", "tells two things"),
+        ("Refuse small claims, and name the variable", "tells two things"),
         ("Refused a claim", '"Refused" is no verb'),
         ("tests: the flood is bounded", '"the" is no verb'),
         ("Refuse a claim.", "ends with a full stop"),
