@@ -51,6 +51,8 @@ def job_command(job, kind, scale):
 class CgroupPlace:
     """A memory cgroup. Its swap is slow, as a busy disk is, where it has any."""
 
+    FELT_PAGES = jail.READS_PER_SECOND // 2  # for as many the disk needs half a second
+
     def __init__(self, build, place):
         self.build, self.jail = build, place
 
@@ -117,6 +119,8 @@ class SimulatedCanary(Lateness):
 
 class SimulatedPlace:
     """The simulated driver's machine: its figures are those of a Spark, and only they are taken."""
+
+    FELT_PAGES = round(0.5 / PERIOD_SECONDS)  # rounds of half a second
 
     def __init__(self, build, folder):
         self.build, self.folder = build, folder
