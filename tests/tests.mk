@@ -136,14 +136,14 @@ test: ## install what is missing, build, run every test
 	$(Q)$(MAKE) --no-print-directory all sim demo-programs unit programs fuzz bench-programs
 	$(Q)BUILD=$(BUILD) tests/run
 
-steady: ## tests beside a load and on one processor, N=20 times, all of unit, preload, sim and cli or TESTS="tests/preload/mmap"
+steady: ## tests beside a load and on one processor, once or N=20 times, all of unit, preload, sim and cli or TESTS="tests/preload/mmap"
 	$(Q)scripts/install-deps build test steady
 	$(Q)$(MAKE) --no-print-directory all sim demo-programs unit programs
 	$(Q)BUILD=$(BUILD) N=$(or $(N),1) tests/steady $(TESTS)
 .PHONY: steady
 
-# What was built with warnings as errors is not built again for that.
-CHECKED := $(if $(filter 1,$(WERROR)),$(BUILD),build/werror)
+# CI, which has built all with warnings as errors by then, names that folder.
+CHECKED ?= build/werror
 check: ## formatter, linters, shell checks, structure rules
 	$(Q)scripts/install-deps build check
 	$(Q)$(MAKE) --no-print-directory WERROR=1 BUILD=$(CHECKED) all unit
