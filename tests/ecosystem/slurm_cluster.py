@@ -124,7 +124,7 @@ class Cluster:
             daemon.terminate()
         for daemon in self.daemons:
             with suppress(subprocess.TimeoutExpired):
-                daemon.wait(20)
+                daemon.wait(20)  # limit: the time to end by SIGTERM, then it is killed
             daemon.kill()
             daemon.wait()
         for pid in self.remaining():

@@ -143,6 +143,6 @@ def test_node_without_its_claim_does_not_start(node):
     """At last: nothing of Ray runs."""
     with pytest.raises(AssertionError):
         node.start(9000, 6392)
-    assert node.process.wait(30) == 124
+    assert node.process.wait(60) == 124
     assert "9000.0 GiB can never be claimed here" in node.log() or "8.8 TiB can never be claimed here" in node.log()
     assert not node.said("Ray runtime started")

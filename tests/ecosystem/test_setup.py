@@ -48,7 +48,7 @@ def dockerd(machine):
     try:
         end = time.monotonic() + 60
         while machine.run("test -S /run/docker.sock", status=None).returncode != 0:
-            assert daemon.poll() is None and time.monotonic() < end, daemon.communicate(timeout=9)[0]
+            assert daemon.poll() is None and time.monotonic() < end, daemon.communicate(timeout=60)[0]
             time.sleep(0.1)  # poll: dockerd's socket
         yield json.loads(machine.run(f"python3 -c '{INFO}'").stdout)
     finally:

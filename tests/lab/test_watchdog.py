@@ -58,7 +58,7 @@ class Growth:
     def stop(self):
         """Lets what is left of it end by itself."""
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(60)
         self.reader.join(30)
 
     def kill(self):
@@ -97,7 +97,7 @@ def assert_ended_at_the_floor(growth, has_ended, figures):
 def assert_guarded_small_programs_work(guard, jail):
     """As someone who comes to help would find it."""
     shell = jail.popen(["sh", "-c", "ls /proc/self | wc -l"], guard.environment())
-    stdout, stderr = shell.communicate(timeout=30)
+    stdout, stderr = shell.communicate(timeout=60)
     assert (shell.returncode, stderr) == (0, "") and int(stdout) > 10
 
 

@@ -85,7 +85,7 @@ def in_jail(guard, jail, *commands, env=None):
     library = environment.pop("LD_PRELOAD")
     script = f'echo $$ > {jail}/cgroup.procs && LD_PRELOAD={library} exec "$@"'
     command = ["/bin/sh", "-c", script, "sh", str(guard.build / "tests/programs/admit_take"), *commands]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
 def slept(pid):

@@ -367,7 +367,7 @@ class Server:
             except ProcessLookupError:
                 break
             try:
-                self.process.wait(10)
+                self.process.wait(10)  # limit: the time to end by SIGTERM, then SIGKILL follows
                 break
             except subprocess.TimeoutExpired:
                 continue
@@ -379,7 +379,7 @@ def answers(url, requests=2000, threads=8):
 
     def ask(_):
         try:
-            with urllib.request.urlopen(url, timeout=20) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 return f"{answer.status} {hashlib.sha256(answer.read()).hexdigest()[:12]}"
         except OSError as error:
             return f"{type(error).__name__}"

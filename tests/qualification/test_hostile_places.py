@@ -64,7 +64,7 @@ def test_what_is_no_directory_hangs_nobody(guard, program, kind, place):
     else:
         with socket.socket(socket.AF_UNIX) as opened:
             opened.bind(str(path))
-    done = guard.run([program], timeout=30)
+    done = guard.run([program], timeout=60)
     check(done, 1 if place == "directory" else 0)
     if place == "history":
         check_seen(done)
@@ -76,7 +76,7 @@ def test_fifos_below_the_system_root_hang_nobody(guard, program, tmp_path):
     (tmp_path / "root/proc/self").mkdir(parents=True)
     for name in ("meminfo", "self/cgroup"):
         os.mkfifo(tmp_path / "root/proc" / name)
-    done = guard.run([program], env={"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root"}, timeout=30)
+    done = guard.run([program], env={"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root"}, timeout=60)
     assert (done.returncode, done.stdout) == (0, "ready\n")
     check_seen(done)
 

@@ -129,7 +129,7 @@ class Watch(threading.Thread):
         self.is_over = threading.Event()
 
     def run(self):
-        while not self.is_over.wait(0.001):
+        while not self.is_over.wait(0.001):  # poll: what is available
             self.sim.settle()
             self.least_available = min(self.least_available, self.sim.available_bytes())
 

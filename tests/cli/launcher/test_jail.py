@@ -218,7 +218,7 @@ def test_a_real_scope(launcher):
     """Where systemd runs and lets us."""
     probe = ["systemd-run", "--system" if os.geteuid() == 0 else "--user", "--scope", "-q", "-p", "MemoryMax=1G", "true"]
     try:
-        has_systemd = subprocess.run(probe, capture_output=True, timeout=30).returncode == 0
+        has_systemd = subprocess.run(probe, capture_output=True, timeout=60).returncode == 0
     except (FileNotFoundError, subprocess.TimeoutExpired):
         has_systemd = False
     if not has_systemd:

@@ -236,7 +236,7 @@ def running(guard, *command, **env):
         assert process.stdout.read(1) == "!"
         yield process
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("version", [1, 2])

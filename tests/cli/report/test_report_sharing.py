@@ -131,7 +131,7 @@ def holding(guard, hold):
         assert process.stdout.read(1) == "!"
         yield process
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_real_processes_share(guard, report, hold):

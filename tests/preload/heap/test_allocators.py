@@ -249,8 +249,8 @@ def test_program_answers_as_without_the_guard(guard, programs, lines, answers, n
     others = [] if allocator == "none" else [library(allocator)]
     both = [*others, guard.library] if order == "ahead" else [guard.library, *others]
     if (name, allocator) not in answers:
-        answers[name, allocator] = guard.run(command, preload=others, input=given, timeout=30)
-    alone, done = answers[name, allocator], guard.run(command, preload=both, input=given, timeout=30)
+        answers[name, allocator] = guard.run(command, preload=others, input=given, timeout=60)
+    alone, done = answers[name, allocator], guard.run(command, preload=both, input=given, timeout=60)
     assert alone.returncode in (0, 3), "the program works without the guard"
     assert (done.returncode, done.stdout, done.stderr) == (alone.returncode, alone.stdout, alone.stderr)
 

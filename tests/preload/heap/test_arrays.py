@@ -88,7 +88,7 @@ def test_idle_processes_have_no_promises_of_what_they_freed(guard, tmp_path):
     with contextlib.ExitStack() as stack:
         for _ in range(10):
             idle = guard.popen([guard.build / "tests/programs/array_cases", "idle"], env=env, stdin=subprocess.PIPE)
-            stack.callback(idle.communicate, "", timeout=20)
+            stack.callback(idle.communicate, "", timeout=60 * SLOWER)
             assert idle.stdout.read(1) == "h"
         run(guard, "take_what_is_left", env=env)
 
@@ -106,7 +106,7 @@ def test_child_of_a_handler_leaves_the_entry_of_its_parent_alone(guard, size):
         with Ledger(guard.directory) as ledger:
             sums = {(name, number): ledger.get(name, number) for number in range(ledger.get("entry_used")) for name in SUMS}
         assert sums and not {key: value - (1 << 64) for key, value in sums.items() if value >= 1 << 40}, "none has fallen below zero"
-        holder.communicate("", timeout=20)
+        holder.communicate("", timeout=60 * SLOWER)
 
 
 def test_what_was_freed_is_not_at_fault_for_a_refusal(guard):

@@ -134,7 +134,7 @@ def test_report_of_a_running_program_tells_its_live_bytes(guard):
         assert process.stdout.readline() == "ready\n"
         entry = guard.process(process.pid)
     finally:
-        process.communicate("\n", timeout=20)
+        process.communicate("\n", timeout=60)
     assert entry["state"] == "running" and entry["guarding"]
     heap = entry["domains"]["heap"]
     assert 300 << 20 <= heap["live_bytes"] < 320 << 20

@@ -26,7 +26,7 @@ def bounds(place):
 def change(place, *words, **options):
     env = place.guard.environment(place.env, preload=())
     command = [place.guard.build / "sparkguard", "--set", "job", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, **options)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, **options)
 
 
 def job_of(place):
@@ -71,7 +71,7 @@ def test_file_that_the_user_may_not_read_is_told(place, of_user):
     (place.machine.root / FILE).chmod(0o600)
     tenant = place.holder("malloc 2M malloc 2G", **user)
     assert tenant.answers == ["ok", "ok"]
-    _, stderr = tenant.process.communicate("\n", timeout=30)
+    _, stderr = tenant.process.communicate("\n", timeout=60)
     assert stderr == f"sparkguard: {place.machine.root / FILE}: cannot be read and has no effect\n"
 
 
@@ -214,7 +214,7 @@ def test_claim_above_the_bound_can_never_be_granted(place, of_user):
     of_user("limit=3G")
     command = [place.guard.build / "sparkguard", "--claim", "4G", "true"]
     env = place.guard.environment(place.env, preload=())
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, user=USER, group=USER, extra_groups=[])
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, user=USER, group=USER, extra_groups=[])
     assert (done.returncode, "can never be claimed here, at most 3.0 GiB" in done.stderr) == (124, True), done.stderr
 
 

@@ -367,7 +367,7 @@ def test_python_gives_memory_back(place, end):
     server = place.player(PACKAGE.format(tools=tools, end=end), env={"SPARKGUARD_JOB": "server"})
     server.ready()
     assert given(place, "malloc 6G") == ["ok"]
-    _, stderr = server.process.communicate("\n", timeout=30)
+    _, stderr = server.process.communicate("\n", timeout=60)
     assert ("ValueError: no more" in stderr) == ("raise" in end) and server.process.returncode == 0
 
 

@@ -21,7 +21,7 @@ def change(place):
     def run(*words, job="job", status=SET, **options):
         command = [place.guard.build / "sparkguard", "--set", job, *words]
         env = place.guard.environment(place.env, preload=())
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, **options)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, **options)
         assert done.returncode == status, done.stderr
         return done
 
@@ -41,7 +41,7 @@ def test_refusal_names_who_set_the_limit(place, change):
     tenant = place.holder("malloc 1M wait malloc 3G")
     change("limit=2G")
     assert tenant.go().ready() == ["ENOMEM"]
-    _, stderr = tenant.process.communicate("\n", timeout=30)
+    _, stderr = tenant.process.communicate("\n", timeout=60)
     assert "2.0 GiB this job may hold (sparkguard --set)" in stderr
 
 
@@ -258,7 +258,7 @@ def test_settings_of_who_calls_the_tool_do_not_judge_the_raise(place, claimer):
     claimer()
     env = place.guard.environment(place.env | {"SPARKGUARD_LIMIT": "1G", "SPARKGUARD_MODE": "observe"}, preload=())
     command = [place.guard.build / "sparkguard", "--set", "claimer", "claim=6G"]
-    subprocess.run(command, env=env, check=True, timeout=30)
+    subprocess.run(command, env=env, check=True, timeout=60)
     assert claimed(place) == 6 * GIB
 
 

@@ -44,7 +44,7 @@ def read_log(path):
 
 def run_with(guard, tour, log, fault=None):
     environment = {"SG_FAULT_LOG": log, "SG_FAULT": fault, "SPARKGUARD_LIMIT": "1G"}
-    return guard.run([tour], env=environment, timeout=20)
+    return guard.run([tour], env=environment, timeout=60)
 
 
 def broken(done):

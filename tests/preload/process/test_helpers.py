@@ -117,17 +117,15 @@ def test_program_of_one_thread_stays_one_for_the_c_library(guard):
     assert done.stdout == "1 thread, 1024 keys\n"
 
 
-@pytest.mark.timeout_seconds(60)
 def test_program_of_one_thread_may_fork_in_a_handler_that_interrupts_malloc(guard):
     """The C library would take the lock of the heap for a fork in a program of several threads: the interrupted malloc has it."""
-    done = guard.run([guard.build / "tests/programs/helper_alone", "forks"], timeout=40)
+    done = guard.run([guard.build / "tests/programs/helper_alone", "forks"], timeout=60)
     assert (done.returncode, done.stdout) == (0, "done\n")
 
 
-@pytest.mark.timeout_seconds(60)
 def test_heap_inside_the_program_may_map_under_its_own_lock(guard):
     """A thread that the C library makes asks the heap for its storage."""
-    done = guard.run([guard.build / "tests/programs/helper_heap"], timeout=30)
+    done = guard.run([guard.build / "tests/programs/helper_heap"], timeout=60)
     assert (done.returncode, done.stdout) == (0, "taken\n")
 
 
@@ -169,10 +167,9 @@ ready()
 
 
 @needs_root
-@pytest.mark.timeout_seconds(60)
 def test_rights_that_a_program_gives_up_are_not_kept_by_whoever_waits_for_a_disk(guard):
     env = {"SPARKGUARD_HISTORY": guard.history}
-    done = guard.run([guard.build / "tests/programs/identity_stuck"], env=env, timeout=40)
+    done = guard.run([guard.build / "tests/programs/identity_stuck"], env=env, timeout=60)
     if done.stdout == "no filter\n":
         pytest.skip("no filters of system calls that ask another process")
     assert (done.returncode, done.stdout) == (0, "0 with root's rights\n")

@@ -473,7 +473,7 @@ def test_message_into_a_full_pipe_does_not_wait(guard, program):
         while True:
             os.write(writer, bytes(4096))
     os.set_blocking(writer, True)
-    done = guard.run([program("host_refused_loop"), 5], stderr=writer, timeout=20)
+    done = guard.run([program("host_refused_loop"), 5], stderr=writer, timeout=60)
     os.close(writer)
     os.close(reader)
     assert (done.returncode, done.stdout) == (0, "5\n")

@@ -26,7 +26,6 @@ __attribute__((constructor)) static void begin(void) { ((void (*)(void))strtoull
 """
 
 
-@pytest.mark.timeout_seconds(60)
 @pytest.mark.parametrize("wait", ["none", "stdio", "arena", "loader", "prepare", "parent"])
 def test_threads_allocate_and_map_while_one_that_forks_has_to_wait(guard, tmp_path, wait):
     """stdio's list of streams, a heap, a library's constructor, and handlers of fork that were registered before ours."""
@@ -35,13 +34,12 @@ def test_threads_allocate_and_map_while_one_that_forks_has_to_wait(guard, tmp_pa
         path.with_suffix(".c").write_text(text)
         subprocess.run([CC, "-shared", "-fPIC", "-o", path, path.with_suffix(".c")], check=True)
     env = {"WAITS_LIBRARY": library}
-    done = guard.run([guard.build / "tests/programs/waits", wait], env, preload=[guard.library, handlers], timeout=20)
+    done = guard.run([guard.build / "tests/programs/waits", wait], env, preload=[guard.library, handlers], timeout=60)
     assert (done.returncode, done.stdout) == (0, "worked\nforked\n")
 
 
-@pytest.mark.timeout_seconds(60)
 @pytest.mark.parametrize("what", ["fork", "stop", "exec"])
 def test_processes_of_many_threads_end_as_they_do_alone(guard, what):
     """Two threads that fork at once; a collector that stops all others by signals while others fork; exec beside threads."""
-    done = guard.run([guard.build / "tests/programs/waits_stress", what], THREADLESS if IS_EMULATED else None, timeout=40)
+    done = guard.run([guard.build / "tests/programs/waits_stress", what], THREADLESS if IS_EMULATED else None, timeout=60)
     assert (done.returncode, done.stdout) == (0, "done\n")

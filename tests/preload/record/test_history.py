@@ -513,7 +513,7 @@ print(status, before)
 
 
 def test_process_ends_with_its_last_thread(guard, program):
-    assert guard.run([program("death_last_thread")], timeout=30).returncode == 0
+    assert guard.run([program("death_last_thread")], timeout=60).returncode == 0
     assert kept(guard)
 
 

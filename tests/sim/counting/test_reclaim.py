@@ -66,7 +66,7 @@ class Kernel(threading.Thread):
 
     def run(self):
         reclaimed = 0
-        while not self.is_over.wait(0.001):
+        while not self.is_over.wait(0.001):  # poll: what has been populated
             is_in_driver = self.go is not None and self.go.with_name(self.go.name + ".held").exists()  # before the refresh
             self.populated = max(self.populated, resident_most(self.pid) - self.before)
             wanted = min(max(0, self.populated - FREE), CACHED)
@@ -158,7 +158,7 @@ def reclaim_pipe(sim, path):
     wishes, is_over = [], threading.Event()
 
     def serve():
-        while not is_over.wait(0.001):
+        while not is_over.wait(0.001):  # poll: wishes in the pipe
             with contextlib.suppress(BlockingIOError):
                 for line in os.read(pipe, mmap.PAGESIZE).decode().splitlines():
                     wish = int(re.fullmatch(r"(\d+) swappiness=0", line)[1])

@@ -350,7 +350,7 @@ def watching_available():
     most, is_over = [available_bytes()], threading.Event()
 
     def watch():
-        while not is_over.wait(0.002):
+        while not is_over.wait(0.002):  # poll: what is available
             most[0] = max(most[0], available_bytes())
 
     watcher = threading.Thread(target=watch)

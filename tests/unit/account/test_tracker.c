@@ -162,7 +162,7 @@ CHILD_TEST(writable_sparse_terabytes_are_looked_at_where_that_is_cheap)
                 0);
     uint64_t begin = clock_ns();
     CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
-    CHECK(clock_ns() - begin < 20000000000);
+    CHECK(clock_ns() - begin < 60 * UINT64_C(1000000000)); /* by mincore it takes minutes */
     if (sg_residency_is_cheap())
         CHECK(sg_own->sparse_resident_bytes >= 4 * MIB && sg_own->sparse_resident_bytes < GIB);
     else
