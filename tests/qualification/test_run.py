@@ -1,5 +1,6 @@
 """tests/qualification/run: several of them write one table, which has a row for each of its parts."""
 
+import re
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -20,6 +21,8 @@ for i in range(20):
     outcome.cases = i
     run.write(run.PARTS[number], run.row(run.PARTS[number], outcome, number, "c0ffee"))
 """
+
+LONG_FORM = re.compile(r"import .*\bIS_LONG\b|pytest\.mark\.long\b|def test_\w+\(.*\bamount\b")
 
 
 def load():
@@ -72,6 +75,15 @@ def test_each_part_has_a_row_and_each_row_a_part(run):
     whats = [line.split(" | ")[1] for line in table.splitlines() if line.startswith("| ") and line[2].isdigit()]
     assert sorted(whats) == sorted({part.what for part in run.PARTS})
     assert remarks.strip() or not mark
+
+
+def test_what_has_a_long_form_is_in_a_part_for_this_machine(run):
+    """Parts for aarch64 and for the guest run fewer rounds; test_guest64k.py is for nothing but the guest."""
+    files = [file.partition("::")[0] for part in run.PARTS if not (part.is_for_aarch64 or part.is_for_guest64k) for file in part.files]
+    modules = [path for suite in "preload sim cli stress lab qualification".split() for path in (run.ROOT / "tests" / suite).rglob("test_*.py")]
+    long = [path for path in modules if LONG_FORM.search(path.read_text())]
+    left_out = [path.name for path in long if not any(path.is_relative_to(run.ROOT / file) for file in files)]
+    assert len(long) > 20 and left_out == ["test_guest64k.py"]
 
 
 def test_what_people_wrote_below_the_table_stays(run, tmp_path, monkeypatch):
