@@ -111,8 +111,8 @@ class Tenant:
             said.append(int(line) if line.strip().isdigit() else line.strip())
         raise AssertionError(f"it has ended: {said}, {self.process.wait()}, {self.process.stderr.read()}")
 
-    def go(self):
-        self.process.stdin.write("\n")
+    def go(self, line="\n"):
+        self.process.stdin.write(line)
         self.process.stdin.flush()
         return self
 

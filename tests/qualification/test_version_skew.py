@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from lib.ledger import BEGIN, ENTRY, FILE_BYTES, LEDGER, SHARING, VERSION, Ledger
+from lib.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB, MIB = 1 << 30, 1 << 20
@@ -224,6 +226,13 @@ def test_both_share_one_ledger(place, guard, first):
     assert mine["sharing"] and mine["events"] == []
 
 
+def has_entry(ledger, pid):
+    """In a ledger of either version. What all versions have is at the same place in each entry."""
+    content, (at, size) = ledger.read_bytes(), ENTRY["pid"]
+    (step,) = struct.unpack_from("=I", content, LEDGER["entry_bytes"][0])
+    return any(content[begin + at : begin + at + size] == pid.to_bytes(size, "little") for begin in range(BEGIN, len(content), step))
+
+
 @pytest.mark.parametrize("which, other", [("ours", "theirs"), ("theirs", "ours")])
 def test_who_loses_the_ledger_joins_the_one_that_the_other_version_makes(place, guard, which, other):
     """Its entries have another size from then on."""
@@ -231,7 +240,7 @@ def test_who_loses_the_ledger_joins_the_one_that_the_other_version_makes(place, 
     place.answers(holder)
     (guard.directory / "machine.ledger").unlink()
     place.run(other, "malloc 2G")
-    time.sleep(0.6)  # pace: the file's place is checked every half second
+    wait_until(lambda: has_entry(guard.directory / "machine.ledger", holder.pid), "its watchdog looks whether the ledger is in its place")
     holder.stdin.write("\n")
     holder.stdin.flush()
     assert place.answers(holder)[0] == "ok"

@@ -172,11 +172,10 @@ FIXTURE uint64_t next_random(uint64_t *seed)
     return *seed * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-/* The state letter of a thread of this process: 'S' once it sleeps in the kernel. */
-FIXTURE char thread_state(int tid)
+/* The state letter in a file of /proc: 'S' once the thread sleeps in the kernel. */
+FIXTURE char state_in(const char *path)
 {
-    char path[64], text[512];
-    (void)snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    char text[512];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (fd >= 0)
@@ -186,6 +185,22 @@ FIXTURE char thread_state(int tid)
     text[got] = '\0';
     const char *behind = strrchr(text, ')');
     return behind != NULL && behind[1] == ' ' ? behind[2] : '?';
+}
+
+/* Of a thread of this process. */
+FIXTURE char thread_state(int tid)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    return state_in(path);
+}
+
+/* Of the first thread of a process. */
+FIXTURE char process_state(pid_t pid)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    return state_in(path);
 }
 
 /* Whether MADV_DONTFORK does what it says: qemu-user takes it and does nothing. */

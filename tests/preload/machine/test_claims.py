@@ -193,8 +193,11 @@ def test_unused_claim_is_given_up(place, claims):
 
 
 def test_used_claim_is_not_given_up(place, claims):
-    claims.holder("4G", "malloc 300M", "--claim-ttl=0.3")
-    time.sleep(0.6)  # pace: the time within which it must be used, twice
+    claims.holder("4G", "malloc 300M", "--claim-ttl=0.3", job="used")
+    for job in ("unused", "unused, too"):  # twice the time within which it must be used
+        claims.holder("1G", "malloc 1M", "--claim-ttl=0.3", job=job)
+        wait_until(lambda job=job: claims.jobs()[job]["claim_state"] == "none")
+    assert claims.jobs()["used"]["claim_state"] == "held"
     place.assert_left(LEFT - 4 * GIB)
 
 

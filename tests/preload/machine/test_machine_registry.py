@@ -24,6 +24,16 @@ LOOKS = 65
 AT_ONCE = 20  # sleeps: less than half a second
 
 
+CHECK_NS = 500_000_000  # between two looks whether the ledger is in its place (preload/shared/registry.c)
+
+
+def wait_for_looks(ledger, numbers, looks=2):
+    """Until the watchdogs of these entries, in the ledger that is open, have looked so often whether it is in its place."""
+    for _ in range(looks):
+        due = time.monotonic_ns() + CHECK_NS
+        wait_until(lambda due=due: min(ledger.get("watched_ns", number) for number in numbers) >= due)
+
+
 # ---- a ledger that cannot be used ----
 
 
@@ -206,7 +216,7 @@ def test_process_without_a_watchdog_joins_the_new_directory_with_its_next_reques
     tenant = place.holder("malloc 3G wait small 64K 2M wait", {"SPARKGUARD_WATCHDOG": "off"})
     remove(place.guard.directory)
     place.holder("malloc 500M")
-    time.sleep(0.5)  # pace: it looks every half second (CHECK_NS in preload/shared/registry.c)
+    time.sleep(CHECK_NS / 1e9)  # pace: a request looks at the ledger's place if the last look is CHECK_NS ago (preload/shared/registry.c)
     tenant.go().ready()
     place.ledger.close()
     place.assert_left(LEFT - 3 * GIB - 500 * MIB)
@@ -290,14 +300,15 @@ def test_nobody_joins_the_directory_that_somebody_else_made_in_place_of_a_remove
     """He may have put a ledger there that says what he likes."""
     place.guard.directory.mkdir()
     place.guard.directory.chmod(mode)
-    first, _ = place.holder("malloc 3G wait malloc 16G malloc 4G"), place.holder("malloc 1G")
+    first, second = place.holder("malloc 3G wait malloc 16G malloc 4G"), place.holder("malloc 1G")
+    numbers = [place.ledger.of(tenant.pid) for tenant in (first, second)]
     remove(place.guard.directory)
     put(place, well_made())
     place.guard.directory.chmod(mode)
     os.chown(place.guard.directory, 4711, 4711)
     os.chown(place.ledger.path, 4711, 4711)
     content = place.ledger.path.read_bytes()
-    time.sleep(1)  # pace: every one of them looks twice (CHECK_NS in preload/shared/registry.c)
+    wait_for_looks(place.ledger, numbers)
     assert first.go().ready() == ["ENOMEM", "ok"]
     assert place.ledger.path.read_bytes() == content
 

@@ -449,7 +449,7 @@ static void *fork_while_reading(void *unused)
     (void)unused;
     while (sg_load(&is_started) == 0)
         ;
-    (void)usleep(2000); /* pace: the other thread is in the middle of it */
+    (void)usleep(2000); /* pace: the other thread reads ENTRIES meanwhile; nothing tells that it has begun */
     int status = 1;
     pid_t child = fork();
     if (child == 0) {

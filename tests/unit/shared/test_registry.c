@@ -547,7 +547,7 @@ CHILD_TEST(a_link_is_not_followed)
 
 enum { CROWD = 6, CROWD_ROUNDS = 40 };
 struct crowd {
-    uint32_t here, may_join, may_end;
+    uint32_t here, may_join, joined, may_end;
 };
 static struct crowd *crowd;
 
@@ -560,6 +560,7 @@ static void join_at_once(void)
     while (!sg_load(&crowd->may_join))
         ;
     sg_registry_join();
+    sg_fetch_add(&crowd->joined, 1u);
     CHECK(is_sharing());
     CHECK(is_locked(own_number()));
     while (!sg_load(&crowd->may_end))
@@ -581,7 +582,8 @@ static void meet(void)
     while (sg_load(&crowd->here) != CROWD)
         (void)usleep(100); /* poll: until all are there */
     sg_store(&crowd->may_join, 1u);
-    (void)usleep(5000); /* pace: the others are in the middle of it */
+    while (sg_load(&crowd->joined) == 0)
+        (void)usleep(100); /* poll: until one of them has joined, and the others are in the middle of it */
     join_shared();
     unsigned live = 0;
     for (uint64_t deadline = clock_ns() + 60 * UINT64_C(1000000000); live != CROWD + 1 && clock_ns() < deadline;) {
@@ -1050,9 +1052,8 @@ static void advance_soon(void)
     struct sg_registry *ledger;
     join_shared();
     ledger = sg_entry_registry();
-    while (sg_load(&ledger->waiting_until_ns) == 0)
-        (void)usleep(100); /* poll: until the other one waits */
-    (void)usleep(20000);   /* pace: it sleeps by then, or finds the new epoch */
+    while (sg_load(&ledger->waiting_until_ns) == 0 || process_state(getppid()) != 'S')
+        (void)usleep(100); /* poll: until the other one waits and sleeps */
     sg_peers_advance();
 }
 
