@@ -22,6 +22,7 @@ GIVES = 1 << 8  # SG_SLOT_GIVES
 DEADLINE = 45
 AT_ONCE = 20
 PATIENT = {"SPARKGUARD_WAIT": "50"}  # as long as a busy machine may need for an answer
+SERVED = 500  # sleeps: half of the looks until the deadline of who is PATIENT
 
 
 def giver(place, size, callback="give", job="server", rest="", env=None):
@@ -41,7 +42,9 @@ def ask(place, commands, env=None):
 
 def given(place, commands):
     """The answers to who waits for what others give back."""
-    return place.take(commands, env=PATIENT)
+    answers, sleeps = ask(place, commands, env=PATIENT)
+    assert sleeps < SERVED, "it was served at its deadline only"
+    return answers
 
 
 def entry_flags(place):

@@ -112,7 +112,7 @@ def test_program_at_the_socket_has_a_second(place):
     begin = time.monotonic()
     answers, sleeps = ask(place, "malloc 6G")
     assert answers == ["ENOMEM"] and time.monotonic() - begin >= 1
-    assert AT_ONCE <= sleeps < DEADLINE + AT_ONCE
+    assert sleeps < DEADLINE + AT_ONCE
 
 
 def test_request_that_comes_while_another_waits_is_told_at_once(place):
