@@ -551,9 +551,13 @@ def test_who_stands_behind_holds_up_nobody(place):
 def test_who_waits_is_let_in_when_the_other_dies(place):
     place.take("malloc 1M")
     with place.ledger.entry(500, in_flight_bytes=20 * GIB, bounded_flight_bytes=20 * GIB):
-        tenant = place.tenant([place.admit_take, "malloc", "64M", "wait"])
-        wait_until(lambda: slept(tenant.pid) >= 6)  # it begins with less
+        tenant = place.holder("wait malloc 64M")
+        slept_begun = slept(tenant.pid)
+        tenant.go()
+        wait_until(lambda: slept(tenant.pid) >= slept_begun + 3)
+    slept_alive = slept(tenant.pid)
     assert tenant.ready() == ["ok"]
+    assert slept(tenant.pid) - slept_alive < AT_ONCE, "it has waited for its deadline"
 
 
 @pytest.mark.parametrize("attempt", range(10 if IS_LONG else 4))

@@ -59,9 +59,10 @@ def test_limit_can_be_taken_away(place, change):
 
 
 def test_waiting_request_is_judged_again_at_once(place, change):
-    tenant = place.tenant([place.admit_take, "malloc", "3G", "wait"], {"SPARKGUARD_LIMIT": "2G", "SPARKGUARD_WAIT": "600"})
-    wait_until(lambda: place.ledger.path.exists() and place.ledger.taken())
-    wait_until(lambda: slept(tenant.pid) > 6 + 4)  # it waits by now, with steps of 50 ms
+    tenant = place.holder("wait malloc 3G", {"SPARKGUARD_LIMIT": "2G", "SPARKGUARD_WAIT": "600"})
+    slept_begun = slept(tenant.pid)
+    tenant.go()
+    wait_until(lambda: slept(tenant.pid) > slept_begun + 6)  # it waits by now, with steps of 50 ms
     change("limit=4G")
     assert tenant.ready() == ["ok"]
 
