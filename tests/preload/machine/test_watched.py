@@ -3,6 +3,7 @@
 Over a fake /proc that says what it likes; what processes hold is real, but little.
 """
 
+import contextlib
 import os
 import resource
 import signal
@@ -206,14 +207,17 @@ def said_that_it_was_told(tenant):
     return tenant.process.stdout.readline() == "told\n"
 
 
+HALT_SECONDS = 0.075  # a fall that never halts for longer is a steady one: no tenth of a second loses too little (watch/fall.c)
 LOOK_SECONDS = 0.005  # between two looks below the floor (SHORTEST_NS in preload/watch/watchdog.c)
 
 
 def killed_after(place, tenant, available):
     """Usable memory falls to `available`, and the process is killed. Returns the seconds until then, which are more on a busy machine, and
     how often its threads slept, which is not."""
-    tasks = Path(f"/proc/{tenant.pid}/task").iterdir()
-    slept_before = sum(slept(int(task.name)) for task in tasks)
+    slept_before = 0
+    for task in Path(f"/proc/{tenant.pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one has ended meanwhile
+            slept_before += slept(int(task.name))
     reaped_before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
     begin = time.monotonic()
     set_available(place, available)
@@ -222,13 +226,36 @@ def killed_after(place, tenant, available):
 
 
 def fall(place, tenant, first, last, bytes_per_second):
-    """Usable memory falls steadily until it is at `last`, or the process ends. Returns what it was then."""
+    """Usable memory falls until it is at `last`, or the process ends. Returns what it was then."""
     begin, now = time.monotonic(), first
     while now > last and tenant.process.poll() is None:
-        now = max(last, first - int((time.monotonic() - begin) * bytes_per_second))
         set_available(place, now)
         time.sleep(0.004)  # pace: of the fall
+        now = max(last, first - int((time.monotonic() - begin) * bytes_per_second))
     return now
+
+
+def fall_steadily(place, tenant, first, last, bytes_per_second):
+    """The same; None as soon as there was no step of it, or no look of the watchdog at it, for HALT_SECONDS: a busy machine may let
+    neither this process nor the watchdog run."""
+    entry = place.ledger.of(tenant.pid)
+    begin = at = looked = time.monotonic()
+    now, look = first, 0
+    while now > last and tenant.process.poll() is None:
+        set_available(place, now)
+        time.sleep(0.004)  # pace: of the fall
+        moved, at = at, time.monotonic()
+        last_look, look = look, place.ledger.get("watched_ns", entry)
+        if max(at - moved, at - looked) > HALT_SECONDS:
+            return None
+        looked = at if look != last_look else looked
+        now = max(last, first - int((at - begin) * bytes_per_second))
+    return now
+
+
+def acts(place, tenant):
+    """Of its watchdog. The process itself may be killed before a busy machine lets it say that it was told."""
+    return [what.split(":")[1] for what in place.events(tenant.pid) if "watchdog" in what]
 
 
 def assert_saved(tenant):
@@ -257,21 +284,27 @@ def test_process_that_goes_on_is_killed_after_five_seconds(place):
     seconds, sleeps = killed_after(place, tenant, 48 * MIB)
     assert said_that_it_was_told(tenant)
     assert seconds >= 5 and sleeps < 6.5 / LOOK_SECONDS
-    assert [what.split(":")[1] for what in place.events(tenant.pid) if "watchdog" in what] == [" sent SIGTERM", " ended"]
+    assert acts(place, tenant) == [" sent SIGTERM", " ended"]
 
 
 def test_process_is_killed_when_a_fall_leaves_less_than_a_quarter_of_a_second(place):
-    tenant, rate = heeding(place, 0), 64 * MIB
-    left = fall(place, tenant, FLOOR_BYTES + 48 * MIB, FLOOR_BYTES // 8 + 1, rate)
+    tenant, rate = heeding(place, 0), 160 * MIB
+    while (left := fall_steadily(place, tenant, FLOOR_BYTES + 88 * MIB, FLOOR_BYTES // 8 + 1, rate)) is None:
+        set_available(place, 10 * GIB)
+        tenant.kill()
+        tenant = heeding(place, 0)
     assert tenant.process.wait(60) == -signal.SIGKILL
-    assert FLOOR_BYTES // 8 + MIB < left <= rate * 0.3, "it was told at 64 MiB, when a second was left"
-    assert said_that_it_was_told(tenant)
+    # Of the 0.5 s over which a rate is measured, HALT_SECONDS may be missing or too many: it is killed at 34 to 46 MiB.
+    assert left <= rate * 0.25 * (0.5 + HALT_SECONDS) / 0.5 < FLOOR_BYTES, "it was told at 64 MiB"
+    # It may have fallen on for twice so long: up to the watchdog's look, and until this process saw the end.
+    assert left >= rate * (0.25 * (0.5 - HALT_SECONDS) / 0.5 - 2 * HALT_SECONDS) > FLOOR_BYTES // 8 + MIB
+    assert acts(place, tenant) == [" sent SIGTERM", " ended"]
 
 
 def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth_of_the_floor(place):
     tenant = heeding(place, 0)
     seconds, sleeps = killed_after(place, tenant, FLOOR_BYTES // 8 - MIB)
-    assert said_that_it_was_told(tenant)
+    assert acts(place, tenant) == [" sent SIGTERM", " ended"]
     assert seconds >= 0.1 and sleeps < 0.6 / LOOK_SECONDS
 
 
