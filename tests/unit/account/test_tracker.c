@@ -229,7 +229,7 @@ CHILD_TEST(a_map_that_is_looked_at_is_whole_and_one_that_is_changed_is_not)
     CHECK(sg_tracker_is_whole());
 }
 
-enum { WAIT_NS = 1000000 }; /* how long one waits for the other; on a busy machine it takes longer */
+enum { WAIT_NS = 1000000, LONGEST_NS = 50 * WAIT_NS }; /* how long one waits for the other; at most, in the best of several tries */
 
 static uint64_t time_of(void (*call)(void))
 {
@@ -257,22 +257,34 @@ static void begin_and_end_fork(void)
 
 CHILD_TEST(a_fork_waits_for_a_change_but_not_for_ever)
 {
-    sg_tracker_begin_change(); /* nobody ends it */
-    uint64_t took = time_of(sg_tracker_begin_fork);
-    CHECK(took >= WAIT_NS);
-    CHECK(!sg_tracker_is_whole());
-    sg_tracker_end_change();
+    uint64_t took = UINT64_MAX;
+    for (int i = 0; i < 100 && took >= LONGEST_NS; i++) {
+        if (i != 0)
+            sg_tracker_end_fork();
+        sg_tracker_begin_change(); /* nobody ends it */
+        took = time_of(sg_tracker_begin_fork);
+        CHECK(took >= WAIT_NS);
+        CHECK(!sg_tracker_is_whole());
+        sg_tracker_end_change();
+    }
+    CHECK(took < LONGEST_NS);
     CHECK(is_immediate(sg_tracker_end_fork, sg_tracker_begin_fork));
     CHECK(sg_tracker_is_whole());
 }
 
 CHILD_TEST(a_change_waits_for_a_fork_but_not_for_ever)
 {
-    uint64_t begin = clock_ns();
-    sg_tracker_begin_fork(); /* nobody ends it */
-    sg_tracker_wait_for_fork();
-    uint64_t took = clock_ns() - begin;
-    CHECK(took >= WAIT_NS);
+    uint64_t took = UINT64_MAX;
+    for (int i = 0; i < 100 && took >= LONGEST_NS; i++) {
+        if (i != 0)
+            sg_tracker_end_fork();
+        uint64_t begin = clock_ns();
+        sg_tracker_begin_fork(); /* nobody ends it */
+        sg_tracker_wait_for_fork();
+        took = clock_ns() - begin;
+        CHECK(took >= WAIT_NS);
+    }
+    CHECK(took < LONGEST_NS);
     CHECK(is_immediate(begin_and_end_fork, sg_tracker_wait_for_fork));
 }
 

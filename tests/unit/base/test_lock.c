@@ -33,18 +33,24 @@ CHILD_TEST(one_thread_at_a_time)
     CHECK_EQUAL(lock.word, 0);
 }
 
+/* Of several tries one must end soon, for the machine may have other work. */
 CHILD_TEST(who_waits_in_vain_gives_up_and_holds_nothing)
 {
+    enum { WAIT_NS = 50000000 };
     struct sg_lock_state held, other;
+    uint64_t waited = UINT64_MAX;
     sigset_t before, after;
     CHECK(sg_lock_acquire_within(&lock, &held, 0));
     sg_lock_release(&lock, &held);
     CHECK(sigprocmask(SIG_SETMASK, NULL, &before) == 0);
     sg_lock_acquire(&lock, &held);
-    uint64_t begin = clock_ns();
-    CHECK(!sg_lock_acquire_within(&lock, &other, 50000000));
-    uint64_t waited = clock_ns() - begin;
-    CHECK(waited >= 50000000);
+    for (int i = 0; i < 20 && waited >= 2 * WAIT_NS; i++) {
+        uint64_t begin = clock_ns();
+        CHECK(!sg_lock_acquire_within(&lock, &other, WAIT_NS));
+        waited = clock_ns() - begin;
+        CHECK(waited >= WAIT_NS);
+    }
+    CHECK(waited < 2 * WAIT_NS);
     sg_lock_release(&lock, &held);
     CHECK(sigprocmask(SIG_SETMASK, NULL, &after) == 0);
     CHECK(memcmp(&before, &after, 8) == 0);
