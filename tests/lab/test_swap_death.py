@@ -16,7 +16,9 @@ from jail import GIB, MIB, READS_PER_SECOND, until
 LIMIT = 512 * MIB
 RESERVE = LIMIT * 8 // 100
 GREEDY = 100_000  # MiB: more than there is
-HOG_SECONDS = 1  # twenty rounds of the canary
+# Twenty rounds of the canary. They are enough, for the pages that had to come back are counted, and not how late it was: each round touches
+# all of its pages, and one that had gone would be read again.
+HOG_SECONDS = 1
 ENOUGH_SECONDS = 60  # without the guard it may go on for minutes
 FELT_PAGES = READS_PER_SECOND // 2  # for as many a disk that busy needs half a second: what a person who types calls dead
 

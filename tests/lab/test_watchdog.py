@@ -13,14 +13,16 @@ from datetime import datetime, timezone
 
 import pytest
 from jail import MIB, until
+from lib.target import CHARGED_AHEAD_BYTES
 
 LIMIT = 512 * MIB
 FLOOR = LIMIT * 8 // 100 // 4
-COUNTED_EARLY = 8 * MIB  # the watchdog may count what the processors have charged ahead, and page cache that has gone since
 HELD_MIB = 300
 SLOW, FAST = 40, 200  # MiB a second
 WAIT_SECONDS = 5  # TERM_TO_KILL_NS of preload/watch/watchdog.c
 CREEPING = 8  # so slow that the wall is farther than the watchdog waits for
+# The event is stamped by the clock of the day, and after the time from which the watchdog counts: a busy machine may stop it between both.
+STAMPED_LATE_SECONDS = 0.5
 
 
 class Growth:
@@ -87,11 +89,12 @@ def start_growth(jail, guard, programs):
 
 
 def assert_ended_at_the_floor(growth, has_ended, figures):
-    least = growth.jail.least_headroom_bytes()
+    """The watchdog may have counted what the processors have charged ahead, and as room no page cache that the jail has by now."""
+    least, early = growth.jail.least_headroom_bytes(), CHARGED_AHEAD_BYTES + growth.jail.cache_bytes()
     figures(least_headroom_mib=round(least / MIB, 1), oom_kills=growth.jail.oom_kills(), said=growth.said)
     assert growth.jail.oom_kills() == 0, "the kernel had to kill"
     assert has_ended, "it went on growing"
-    assert least < FLOOR + COUNTED_EARLY, "ended though there was room"
+    assert least < FLOOR + early, "ended though there was room"
 
 
 def assert_guarded_small_programs_work(guard, jail):
@@ -172,7 +175,7 @@ def test_watchdog_kills_who_stays_below_the_floor(jail, guard, start_growth, sta
     """It does not grow any more, and does not heed SIGTERM: it is given some seconds, but not for ever."""
     bystander = start_canary(jail, guard.environment(), mib=16)
     env = {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M"}
-    growth = start_growth("deaf", CREEPING, more_mib=room_to(jail, 48 * MIB), env=env)
+    growth = start_growth("deaf", CREEPING, more_mib=room_to(jail, 60 * MIB), env=env)  # the rest below 64 MiB takes 0.5 s of the 5
     assert not growth.run()
     assert growth.jail.headroom_bytes() < 64 * MIB and growth.jail.oom_kills() == 0
     until(growth.has_ended, 60, "its end")
@@ -184,7 +187,7 @@ def test_watchdog_kills_who_stays_below_the_floor(jail, guard, start_growth, sta
     (asked,) = (event["time"] for event in guard.process(growth.pid)["events"] if event["what"].startswith("watchdog: sent SIGTERM"))
     seconds = (ended - datetime.fromisoformat(asked.replace("Z", "+00:00"))).total_seconds()
     figures(sigterm=asked, to_sigkill_s=seconds)
-    assert seconds >= WAIT_SECONDS, "the wall was not near: it should have had its time"
+    assert seconds >= WAIT_SECONDS - STAMPED_LATE_SECONDS, "the wall was not near: it should have had its time"
 
 
 def test_watchdog_warns_only_if_told_so(jail, guard, start_growth, start_canary):
