@@ -14,7 +14,8 @@
  * again_most: how many of the losers got it when a holder had been killed, or of the others when one was stopped, less
  * what there was room for; hurt_fewest, hurt_most: of those unhurt, when one was hurt in flight, and of one that was
  * stopped between the driver's grant and the end of its request, which stands for two shares until it goes on;
- * slowest_ms: the longest request of somebody not stopped; others: answers that were neither a grant nor out of memory.
+ * sleeps: the most voluntary context switches in a request of somebody not stopped, which a busy machine makes no more;
+ * others: answers that were neither a grant nor out of memory.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -22,6 +23,7 @@
 #include "cuda_sim.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
@@ -31,6 +33,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -46,7 +49,7 @@ enum order { IDLE, ASK, GIVE };
 struct player {
     unsigned order, answered; /* what is wanted in round `board->go`; the last round answered */
     int has, is_other;
-    int64_t took_ns;
+    long sleeps;
 };
 
 /* Shared by all. Every word that somebody waits for is a futex. */
@@ -63,7 +66,7 @@ static const char *call;
 static size_t size;
 static int count, fit, rounds, is_cuda;
 static pid_t pids[PLAYERS_MAX];
-static int64_t slowest_ns;
+static long most_sleeps;
 static int others;
 static CUcontext context;
 
@@ -123,6 +126,12 @@ static void give(void *ptr)
         free(ptr);
 }
 
+static long sleeps_of_this_thread(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : LONG_MAX;
+}
+
 static void *play(void *number)
 {
     struct player *self = &board->player[(size_t)number];
@@ -139,9 +148,9 @@ static void *play(void *number)
         seen = go;
         unsigned order = __atomic_load_n(&self->order, __ATOMIC_SEQ_CST);
         if (order == ASK && held == NULL) {
-            int64_t begin = now_ns();
+            long before = sleeps_of_this_thread();
             held = take(&self->is_other);
-            self->took_ns = now_ns() - begin;
+            self->sleeps = sleeps_of_this_thread() - before;
         } else if (order == GIVE) {
             give(held);
             held = NULL;
@@ -232,8 +241,8 @@ static int collect(const int *who)
             continue;
         holders += board->player[i].has;
         others += board->player[i].is_other;
-        slowest_ns = board->player[i].took_ns > slowest_ns ? board->player[i].took_ns : slowest_ns;
-        board->player[i].took_ns = 0;
+        most_sleeps = board->player[i].sleeps > most_sleeps ? board->player[i].sleeps : most_sleeps;
+        board->player[i].sleeps = 0;
     }
     return holders;
 }
@@ -333,9 +342,9 @@ static void round_stopped(struct range *again, struct range *hurt)
     kill(pids[stopped], SIGCONT);
     memset(who, 0, sizeof who);
     who[stopped] = 1;
-    int64_t before = slowest_ns;
+    long before = most_sleeps;
     collect(who);
-    slowest_ns = before; /* its own time does not count */
+    most_sleeps = before; /* its own do not count */
 }
 
 int main(int argc, char **argv)
@@ -367,7 +376,7 @@ int main(int argc, char **argv)
     }
     printf("rounds %d\nfewest %d\nmost %d\nagain_fewest %d\nagain_most %d\nhurt_fewest %d\nhurt_most %d\n", rounds,
            all.fewest, all.most, again.fewest, again.most, hurt.fewest, hurt.most);
-    printf("slowest_ms %lld\nothers %d\n", (long long)(slowest_ns / 1000000), others);
+    printf("sleeps %ld\nothers %d\n", most_sleeps, others);
     fflush(stdout);
     for (int i = count - 1; i >= 0; i--) /* the first of a namespace last: its end is everybody's there */
         if (pids[i] > 0) {
