@@ -229,7 +229,8 @@ CHILD_TEST(a_map_that_is_looked_at_is_whole_and_one_that_is_changed_is_not)
     CHECK(sg_tracker_is_whole());
 }
 
-enum { WAIT_NS = 1000000, LONGEST_NS = 50 * WAIT_NS }; /* how long one waits for the other; at most, in the best of several tries */
+/* How long one waits for the other; at most, in the best of several tries. */
+enum { WAIT_NS = 1000000, LONGEST_NS = 50 * WAIT_NS };
 
 static uint64_t time_of(void (*call)(void))
 {
