@@ -188,6 +188,10 @@ SOURCES = {
 }
 
 
+# On one processor jemalloc 5.3 has one arena. A program that exports a heap then crashes in a third of its runs, without the guard, too.
+ARENAS = {"MALLOC_CONF": "narenas:4"}
+
+
 @functools.cache
 def library(name):
     listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
@@ -249,8 +253,8 @@ def test_program_answers_as_without_the_guard(guard, programs, lines, answers, n
     others = [] if allocator == "none" else [library(allocator)]
     both = [*others, guard.library] if order == "ahead" else [guard.library, *others]
     if (name, allocator) not in answers:
-        answers[name, allocator] = guard.run(command, preload=others, input=given, timeout=60)
-    alone, done = answers[name, allocator], guard.run(command, preload=both, input=given, timeout=60)
+        answers[name, allocator] = guard.run(command, ARENAS, preload=others, input=given, timeout=60)
+    alone, done = answers[name, allocator], guard.run(command, ARENAS, preload=both, input=given, timeout=60)
     assert alone.returncode in (0, 3), "the program works without the guard"
     assert (done.returncode, done.stdout, done.stderr) == (alone.returncode, alone.stdout, alone.stderr)
 
@@ -267,6 +271,6 @@ def test_program_started_by_the_loader_answers_as_without_the_guard(guard, progr
     allocator, _, order = preload.partition(" ")
     others = [] if allocator == "none" else [library(allocator)]
     both = [*others, guard.library] if order == "ahead" else [guard.library, *others]
-    alone, done = guard.run(command, preload=others), guard.run(command, preload=both)
+    alone, done = guard.run(command, ARENAS, preload=others), guard.run(command, ARENAS, preload=both)
     assert alone.returncode in (0, 3), "the program works without the guard"
     assert (done.returncode, done.stdout, done.stderr) == (alone.returncode, alone.stdout, alone.stderr)
