@@ -65,7 +65,10 @@ class Clock:
         self.shared[0] += seconds * SECOND_NS
 
     def look(self, seconds=0):
-        """Moves the clock on. Until the sweep has looked at its run by the new time; the wait before that may have ended already."""
+        """Moves the clock on, once the sweep waits for its run: the program can begin before the sweep has read when it began. Until the sweep
+        has looked at its run by the new time; the wait before that may have ended already."""
+        if seconds:
+            self.look()
         self.move(seconds)
         seen = self.waits() + 2
         wait_until(lambda: self.waits() >= seen)

@@ -107,6 +107,7 @@ def test_the_whole_group_is_asked_to_end(sweep, reap):
     process = sweep.start("--timeout=1h", "-p", "n=1", "--", "sh", "-c", f"trap : TERM; ({child}) & wait; wait", "{n}")
     reap(process)
     sweep.wait_for("ready")
+    sweep.clock.look()
     sweep.clock.move(3600)
     process.communicate()
     assert (sweep.folder / "saved").exists()
