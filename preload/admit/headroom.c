@@ -110,8 +110,8 @@ uint64_t sg_headroom_live_cuda_bytes(void)
            sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + sg_headroom_last.peers.device_bytes;
 }
 
-/* Whether sparkguard --set has changed something since the snapshot: what it has set counts at the next request. Pairs with the stores
- * of tools/launch/set.c. They are not in tests/model/control.pml, which has no snapshot that is kept. */
+/* Whether sparkguard --set has changed something since the snapshot: what it has set counts at the next request.
+ * Pairs with the stores of tools/launch/set.c. tests/model/control.pml does not have it: it keeps no snapshot. */
 static bool is_set_since(void)
 {
     return sg_load_relaxed(&sg_entry_own()->set_limit_bytes) != sg_load_relaxed(&state.set[0]) ||
