@@ -46,7 +46,7 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Ws
 CFLAGS ?= -O2 -g
 comma := ,
 SG_CFLAGS := -std=gnu11 $(WARNINGS) $(CROSS_FLAGS)
-SG_CPPFLAGS := -Iinclude -Ipreload
+SG_CPPFLAGS := -Iinclude -Ipreload/core -Ipreload/guard
 ifneq ($(SAN),)
 SG_CFLAGS += -fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined -fno-sanitize-recover=undefined) -fno-omit-frame-pointer
 SAN_LDFLAGS := -fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined)
@@ -56,7 +56,7 @@ PRELOAD_CFLAGS := -D_GNU_SOURCE -fPIC -fvisibility=hidden -ftls-model=initial-ex
 # Cheap to start: code in one segment with the tables that the dynamic linker reads (two mappings and some page faults fewer), and
 # no DT_SYMBOLIC, by which it would look for each function of the libc in this library first.
 PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,now,-z,nodelete,-z,noseparate-code \
-    -Wl,-Bsymbolic-functions -Wl,--version-script=preload/hooks/exports.map -Wl,--build-id
+    -Wl,-Bsymbolic-functions -Wl,--version-script=preload/guard/hooks/exports.map -Wl,--build-id
 # A process keeps shadow stacks and branch targets only if every library is marked for them. Ours have what both ask for.
 ifneq ($(findstring x86_64,$(MACHINE)),)
 PRELOAD_LDFLAGS += -Wl,-z,shstk $(if $(filter -fcf-protection -fcf-protection=full,$(CFLAGS)),-Wl$(comma)-z$(comma)ibt)
@@ -64,14 +64,14 @@ endif
 
 # ---- layers -----------------------------------------------------------------------------------------------------------
 
-# The library's layers are the folders of preload. A file uses its own layer and those to the left (docs/architecture.md).
+# The library's layers are the folders of preload/core and preload/guard. A file uses its own layer and those to the left (docs/architecture.md).
 # All but hooks make a static library that interposes nothing: the unit tests link it.
-LAYERS := base shared account admit watch hooks
-CORE := $(foreach layer,$(filter-out hooks,$(LAYERS)),$(wildcard preload/$(layer)/*.c preload/$(layer)/*/*.c))
-HOOKS := $(wildcard preload/hooks/*.c preload/hooks/*/*.c)
+LAYERS := core/base core/shared core/account core/admit guard/watch guard/hooks
+CORE := $(foreach layer,$(filter-out guard/hooks,$(LAYERS)),$(wildcard preload/$(layer)/*.c preload/$(layer)/*/*.c))
+HOOKS := $(wildcard preload/guard/hooks/*.c preload/guard/hooks/*/*.c)
 # What every start runs is linked first, behind those tables: on pages that the kernel maps along with theirs.
-START := $(addprefix preload/,hooks/lifecycle.c base/log.c base/options.c base/text.c base/elf_symbols.c hooks/real.c \
-    account/thread_record.c watch/service_thread.c shared/segment.c watch/history.c)
+START := $(addprefix preload/guard/,hooks/lifecycle.c hooks/real.c watch/service_thread.c watch/history.c) \
+    $(addprefix preload/core/,base/log.c base/options.c base/text.c base/elf_symbols.c account/thread_record.c shared/segment.c)
 
 TOOL_NAMES := sparkguard sparkguard-report sparkguard-sweep sparkguard-doctor
 # The OCI runtime is no tool for people: an engine calls it, and its page is in section 8.
@@ -82,7 +82,7 @@ TOOL_SHARED := $(filter-out $(wildcard tools/*/main.c),$(wildcard tools/*/*.c to
 
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 preload_objects := $(START:%.c=$(BUILD)/obj/%.o)
-preload_objects += $(filter-out $(preload_objects),$(HOOKS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/preload/hooks/entry_points.o $(core_objects))
+preload_objects += $(filter-out $(preload_objects),$(HOOKS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/preload/guard/hooks/entry_points.o $(core_objects))
 tool_objects := $(TOOL_SHARED:%.c=$(BUILD)/obj/%.o)
 
 ##@ Building
@@ -123,13 +123,13 @@ ifneq ($(findstring aarch64,$(MACHINE)),)
 MARKED := $(if $(shell readelf -n $$($(CC) -print-libgcc-file-name) 2>/dev/null | grep -m1 BTI),,$(BUILD)/libgcc-marked.a)
 endif
 OBJCOPY = $(if $(CROSS),$(CROSS)-linux-gnu-)objcopy
-$(BUILD)/libgcc-marked.a: $(BUILD)/obj/preload/hooks/entry_points.o
+$(BUILD)/libgcc-marked.a: $(BUILD)/obj/preload/guard/hooks/entry_points.o
 	$(SAY) AR $@
 	$(Q)$(OBJCOPY) -O binary --only-section=.note.gnu.property $< $@.note
 	$(Q)$(OBJCOPY) --add-section .note.gnu.property=$@.note --set-section-flags .note.gnu.property=alloc,readonly,data \
 	    --set-section-alignment .note.gnu.property=8 $$($(CC) -print-libgcc-file-name) $@
 
-$(BUILD)/libsparkguard.so: $(preload_objects) $(MARKED) preload/hooks/exports.map
+$(BUILD)/libsparkguard.so: $(preload_objects) $(MARKED) preload/guard/hooks/exports.map
 	$(SAY) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $(preload_objects) $(MARKED)
 
@@ -184,7 +184,7 @@ clean: ## remove build/
 
 # What libsparkguard.so must export, one name a line: the check compares.
 print-exports:
-	@sed -n 's/^SG_HOOK_[A-Z]*(\([A-Za-z0-9_]*\).*/\1/p' preload/hooks/hooks.def
+	@sed -n 's/^SG_HOOK_[A-Z]*(\([A-Za-z0-9_]*\).*/\1/p' preload/guard/hooks/hooks.def
 	@sed -n 's/^int \(sparkguard_[a-z_]*\)(.*/\1/p' include/sparkguard.h include/sparkguard_abi.h
 
 help: ## this text

@@ -259,7 +259,7 @@ $(BUILD)/bench/pairs: tests/bench/pairs.c
 $(BUILD)/bench/table: tests/bench/table.c $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(bench_flags) -Ipreload -pthread -o $@ $^
+	$(Q)$(CC) $(bench_flags) -Ipreload/core -pthread -o $@ $^
 $(BUILD)/bench/%.so: tests/bench/%.c
 	$(SAY) LINK $@
 	@mkdir -p $(@D)

@@ -3,10 +3,10 @@
  * "NAME=value". */
 #include "fuzz.h"
 
-#include "../../preload/base/log.h"
+#include "../../preload/core/base/log.h"
 
 #define sg_log_line(line) fuzz_need(strlen(line) < 512, "a line too long") /* what the library complains of */
-#include "../../preload/base/options.c"
+#include "../../preload/core/base/options.c"
 
 #include "report/since.h"
 #include "sweep/sweep.h"

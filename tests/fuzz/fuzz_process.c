@@ -2,14 +2,14 @@
  * the tools do. A program chooses its own name, which is in the midst of them. */
 #include "fuzz.h"
 
-#include "../../preload/base/text.h"
+#include "../../preload/core/base/text.h"
 
 static long fuzz_read_file(const char *path, char *buffer, size_t room);
 
 #define sg_text_read_file fuzz_read_file
-#include "../../preload/base/procfs.c"
+#include "../../preload/core/base/procfs.c"
 #undef sg_text_read_file
-#include "../../preload/account/callsites.c"
+#include "../../preload/core/account/callsites.c"
 
 #include "common/procfs.h"
 #include "model/model.h"

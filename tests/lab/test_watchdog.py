@@ -19,7 +19,7 @@ LIMIT = 512 * MIB
 FLOOR = LIMIT * 8 // 100 // 4
 HELD_MIB = 300
 SLOW, FAST = 40, 200  # MiB a second
-WAIT_SECONDS = 5  # TERM_TO_KILL_NS of preload/watch/watchdog.c
+WAIT_SECONDS = 5  # TERM_TO_KILL_NS of preload/guard/watch/watchdog.c
 CREEPING = 8  # so slow that the wall is farther than the watchdog waits for
 # The event is stamped by the clock of the day, and after the time from which the watchdog counts: a busy machine may stop it between both.
 STAMPED_LATE_SECONDS = 0.5

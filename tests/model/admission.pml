@@ -2,8 +2,8 @@
  * admission.pml - a model of how guarded processes share one machine: announce, look, judge, settle.
  *
  * Checked by tests/model/run, which lists the configurations. Every statement below is one access to shared memory
- * or to the kernel, in the order in which preload/admit/admission.c, check.c, headroom.c, registry.c, own_entry.c,
- * peers.c and ledger.c make it (all seq_cst, see preload/base/atomics.h). Who reorders two accesses there changes them
+ * or to the kernel, in the order in which preload/core/admit/admission.c, check.c, headroom.c, registry.c, own_entry.c,
+ * peers.c and ledger.c make it (all seq_cst, see preload/core/base/atomics.h). Who reorders two accesses there changes them
  * here, and runs the models.
  *
  * The ledger that all processes share, and what it is here:

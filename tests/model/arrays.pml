@@ -3,7 +3,7 @@
  * that computes anew what the process promises.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which
- * preload/hooks/heap/heap.c (allocate_from_credit, allocate_large, count_and_free), preload/account/ledger.c
+ * preload/guard/hooks/heap/heap.c (allocate_from_credit, allocate_large, count_and_free), preload/core/account/ledger.c
  * (sg_ledger_take_array, _give_array, _begin_scan, _end_scan) and tracker.c (sg_tracker_scan) make it. All
  * arrays have one size.
  *

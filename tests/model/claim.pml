@@ -2,7 +2,7 @@
  * claim.pml - a model of how a registry entry of the registry changes hands.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which
- * preload/shared/registry.c makes it: lock_free_entry, keep_lock and use_entry (Newcomer), sg_registry_leave and
+ * preload/core/shared/registry.c makes it: lock_free_entry, keep_lock and use_entry (Newcomer), sg_registry_leave and
  * sg_registry_come_back (Owner), mark_dead (Reaper).
  *
  *     claim             generation << 2 | EMPTY, LIVE or DEAD

@@ -2,7 +2,7 @@
  * control.pml - a model of how sparkguard --set changes the settings of a job while processes of the job begin.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which the code makes it:
- * write_once and apply in tools/launch/set.c (Setter), take_entry and copy_settings in preload/shared/registry.c
+ * write_once and apply in tools/launch/set.c (Setter), take_entry and copy_settings in preload/core/shared/registry.c
  * (Joiner).
  *
  *     user, limit       two words of each registry entry of the job: who set the limit, and the limit. 0: not set.

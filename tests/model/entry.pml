@@ -4,7 +4,7 @@
  * is shown here.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which
- * preload/account/ledger.c, own_entry.c (sg_entry_raise, _lower, _exchange, _reconcile), registry.c (use_entry,
+ * preload/core/account/ledger.c, own_entry.c (sg_entry_raise, _lower, _exchange, _reconcile), registry.c (use_entry,
  * sg_registry_take), headroom.c (sg_headroom_scan) and peers.c (sg_peers_sum, read_entry, growth_of) make it.
  *
  *     flight promised charged    the process's words: in_flight_bytes, promised_bytes, granted_bytes of lazy domains

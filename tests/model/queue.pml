@@ -3,9 +3,9 @@
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which
  * the code makes it; words of an entry that do not change are read with one that does. The code: attempt, try_once,
- * raise_once and decide in preload/admit/claim.c, sg_claims_queue, sg_claims_count_before, sg_claims_grant and
- * sg_claims_change in preload/shared/claims.c, lower in tools/launch/set.c, sg_registry_announce and mark_dead in
- * preload/shared/registry.c.
+ * raise_once and decide in preload/core/admit/claim.c, sg_claims_queue, sg_claims_count_before, sg_claims_grant and
+ * sg_claims_change in preload/core/shared/claims.c, lower in tools/launch/set.c, sg_registry_announce and mark_dead in
+ * preload/core/shared/registry.c.
  *
  *     places            claim_places of the registry: the last place in the queue that was taken
  *     epoch             advances when a waiting process should look again

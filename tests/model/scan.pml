@@ -4,7 +4,7 @@
  * nothing.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which
- * preload/account/transit.h, for ledger.c (sg_ledger_begin_move, _end_move, _begin_scan, _end_scan), heap.c (resize)
+ * preload/core/account/transit.h, for ledger.c (sg_ledger_begin_move, _end_move, _begin_scan, _end_scan), heap.c (resize)
  * and headroom.c (sg_headroom_scan) make it. A mapping differs in that it goes from place to place at once (mmap.c:
  * park, follow_mremap, each under the lock of the maps).
  *

@@ -1,5 +1,5 @@
 /*
- * table.pml - a model of preload/account/block_table.c: insert, find, remove, growth and retirement, each access one
+ * table.pml - a model of preload/core/account/block_table.c: insert, find, remove, growth and retirement, each access one
  * step.
  *
  * Checked by tests/model/run, which lists the configurations. The inlines bear the names of the C functions and make

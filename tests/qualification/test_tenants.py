@@ -23,7 +23,7 @@ from lib.target import IS_LONG
 
 MIB, GIB = 1 << 20, 1 << 30
 GROUP, ONE, OTHER, STRANGER = 4711, 4712, 4713, 4714
-# Of a request: 65 looks in the 3 s for which others may hold it up, 11 in the 0.3 s for their scans (preload/admit/wait.c), and what a
+# Of a request: 65 looks in the 3 s for which others may hold it up, 11 in the 0.3 s for their scans (preload/core/admit/wait.c), and what a
 # program sleeps besides. A busy machine makes it no more.
 SLEEPS = 65 + 11 + 20
 MISLED_SLEEPS = SLEEPS + 10_000 // 50  # false words may say that somebody makes pressure, for which a request waits for 10 s more

@@ -16,10 +16,10 @@ from lib.target import CC
 HERE = Path(__file__).parent
 MIB = 1 << 20
 ENTRIES = 1024  # SG_ENTRY_CAPACITY
-# Of a request: 65 looks in the 3 s for which others may hold it up, 11 in the 0.3 s for their scans (preload/admit/wait.c), and what a
+# Of a request: 65 looks in the 3 s for which others may hold it up, 11 in the 0.3 s for their scans (preload/core/admit/wait.c), and what a
 # program sleeps besides. A busy machine makes it no more.
 SLEEPS = 65 + 11 + 20
-KEPT = 30  # of the records of the dead that many are there at least, with their time lines (preload/shared/retention.c)
+KEPT = 30  # of the records of the dead that many are there at least, with their time lines (preload/core/shared/retention.c)
 
 
 # ---- threads ----

@@ -22,10 +22,10 @@ def touched(monkeypatch):
 @pytest.mark.parametrize(
     "kind, file, targets",
     [
-        ("cross", "preload/admit/check.c", {"all"}),
-        ("cross", "preload/hooks/lifecycle.c", {"all"}),
+        ("cross", "preload/core/admit/check.c", {"all"}),
+        ("cross", "preload/guard/hooks/lifecycle.c", {"all"}),
         ("cross", "tests/lib/target.py", {"all"}),
-        ("cross", "preload/hooks/heap/fast.c", {"tests/preload/heap", "tests/preload/process"}),
+        ("cross", "preload/guard/hooks/heap/fast.c", {"tests/preload/heap", "tests/preload/process"}),
         ("cross", "tests/sim/driver/sim_pool.c", {"tests/sim"}),
         ("cross", "tests/preload/mmap/test_map.py", {"tests/preload/mmap/test_map.py"}),
         ("cross", "tests/preload/machine/giving.py", {"tests/preload/machine"}),
@@ -36,7 +36,7 @@ def touched(monkeypatch):
         ("sanitize", "tools/doctor/main.c", {"tests/cli/doctor"}),
         ("sanitize", "tools/model/machine.c", {"all"}),
         ("sanitize", "tests/cli/golden/report.html", {"tests/cli"}),
-        ("sanitize", "preload/hooks/heap/fast.c", set()),
+        ("sanitize", "preload/guard/hooks/heap/fast.c", set()),
     ],
 )
 def test_file_touches_the_tests_that_it_can_break(touched, kind, file, targets):

@@ -33,7 +33,7 @@ QUIET = (300 * MIB, 150 * MIB, 77 * MIB)
 NEAR = 3 * MIB  # what a small program holds and is promised besides
 MORE = MIB  # what a quiet process has touched since it looked: its promise may seem to be less by that
 # Of a request: 65 looks in the 3 s for which somebody who stands still holds others up, 11 in the 0.3 s for their scans
-# (preload/admit/wait.c), and what a program sleeps besides. All others stand still, so that nothing wakes it; a busy machine makes it no more.
+# (preload/core/admit/wait.c), and what a program sleeps besides. All others stand still, so that nothing wakes it; a busy machine makes it no more.
 SLEEPS = 65 + 11 + 20
 PR_SET_CHILD_SUBREAPER = 36
 

@@ -1,5 +1,5 @@
 /*
- * tmpfs_usage.c - see tmpfs_usage.h. The library decides by the same rules (preload/shared/same_bytes.c).
+ * tmpfs_usage.c - see tmpfs_usage.h. The library decides by the same rules (preload/core/shared/same_bytes.c).
  */
 #include "model/tmpfs_usage.h"
 

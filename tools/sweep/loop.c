@@ -18,7 +18,7 @@
 #define SECOND_NS INT64_C(1000000000)
 #define LOOK_NS (SECOND_NS / 5)
 #define STILL_BYTES (UINT64_C(16) << 20) /* headroom that grows by less counts as constant */
-enum { STILL_LOOKS = 15 }; /* 3 s, as long as a request waits for deferred frees (preload/admit/deferred_frees.c) */
+enum { STILL_LOOKS = 15 }; /* 3 s, as long as a request waits for deferred frees (admit/deferred_frees.c) */
 
 /* Waits until the machine is clean. Returns false after the time limit or a signal. */
 static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *progress, int *ended_by)

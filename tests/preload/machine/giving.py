@@ -17,7 +17,7 @@ def register(function):
     return libc.sparkguard_on_pressure(kept, None)
 """
 GIVES = 1 << 8  # SG_SLOT_GIVES
-# A request that waits looks after 1, 2, 4, 8, 16 and 32 ms, and then every 50 ms (preload/admit/wait.c): 45 times in the two seconds of
+# A request that waits looks after 1, 2, 4, 8, 16 and 32 ms, and then every 50 ms (preload/core/admit/wait.c): 45 times in the two seconds of
 # an answer, and 9 times in the 0.2 s after the last answer. A program that asks once sleeps 4 times besides.
 DEADLINE = 45
 AT_ONCE = 20

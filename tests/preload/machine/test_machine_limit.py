@@ -241,7 +241,7 @@ def test_users_with_a_group_shared_directory_take_part(place, tmp_path, owner):
 # ---- cgroups ----
 
 
-WHEN_LIMITS_ARE_READ = "time.sleep(1.05)"  # pace: sg_cgroup_find of preload/admit/cgroup.c looks anew after 1 s
+WHEN_LIMITS_ARE_READ = "time.sleep(1.05)"  # pace: sg_cgroup_find of preload/core/admit/cgroup.c looks anew after 1 s
 
 
 @pytest.mark.parametrize("blind", ["descriptors", "chroot"])

@@ -18,13 +18,13 @@ from lib.target import IS_LONG, MACHINE
 from lib.waiting import wait_until
 
 WAIT_SECONDS = 3  # seconds that anybody may be held up by somebody else
-# A request that waits looks after 1, 2, 4, 8, 16 and 32 ms, and then every 50 ms (preload/admit/wait.c): 65 times in three seconds. A busy
+# A request that waits looks after 1, 2, 4, 8, 16 and 32 ms, and then every 50 ms (preload/core/admit/wait.c): 65 times in three seconds. A busy
 # machine makes that no more. A program of these tests sleeps 4 times besides.
 LOOKS = 65
 AT_ONCE = 20  # sleeps: less than half a second
 
 
-CHECK_NS = 500_000_000  # between two looks whether the ledger is in its place (preload/shared/registry.c)
+CHECK_NS = 500_000_000  # between two looks whether the ledger is in its place (preload/core/shared/registry.c)
 
 
 def wait_for_looks(ledger, numbers, looks=2):
@@ -216,7 +216,7 @@ def test_process_without_a_watchdog_joins_the_new_directory_with_its_next_reques
     tenant = place.holder("malloc 3G wait small 64K 2M wait", {"SPARKGUARD_WATCHDOG": "off"})
     remove(place.guard.directory)
     place.holder("malloc 500M")
-    time.sleep(CHECK_NS / 1e9)  # pace: a request looks at the ledger's place if the last look is CHECK_NS ago (preload/shared/registry.c)
+    time.sleep(CHECK_NS / 1e9)  # pace: a request looks at the ledger's place if the last look is CHECK_NS ago (preload/core/shared/registry.c)
     tenant.go().ready()
     place.ledger.close()
     place.assert_left(LEFT - 3 * GIB - 500 * MIB)
@@ -242,7 +242,7 @@ def test_report_shows_processes_whose_directory_was_removed(place):
     assert report["jobs"][0]["live_bytes"] >= 3 * GIB + 500 * MIB
     for key in ("pid", "started", "command", "live_bytes", "peak_bytes", "blocks", "domains", "parent_pid"):
         assert after[key] == before[key], key
-    # A thread may have taken credit or given it back meanwhile (SG_CREDIT_MAX in preload/account/ledger.h), and a later scan finds pages
+    # A thread may have taken credit or given it back meanwhile (SG_CREDIT_MAX in preload/core/account/ledger.h), and a later scan finds pages
     # that the kernel has not counted before (64 of a thread).
     assert abs(before["promised_bytes"] - after["promised_bytes"]) <= MIB
     tenant.go().ready()

@@ -208,7 +208,7 @@ def said_that_it_was_told(tenant):
 
 
 HALT_SECONDS = 0.075  # a fall that never halts for longer is a steady one: no tenth of a second loses too little (watch/fall.c)
-LOOK_SECONDS = 0.005  # between two looks below the floor (SHORTEST_NS in preload/watch/watchdog.c)
+LOOK_SECONDS = 0.005  # between two looks below the floor (SHORTEST_NS in preload/guard/watch/watchdog.c)
 
 
 def killed_after(place, tenant, available):

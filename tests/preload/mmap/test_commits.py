@@ -5,7 +5,7 @@ from lib.machine import GIB, MIB, Machine
 from lib.output import values
 
 RESERVE = 2 * GIB
-# With 10 ms between them they outlast what untouched memory needs to become a record: two periods of 250 ms (preload/account/commits.c).
+# With 10 ms between them they outlast what untouched memory needs to become a record: two periods of 250 ms (preload/core/account/commits.c).
 ASKS = 60
 
 

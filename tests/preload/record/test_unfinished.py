@@ -4,7 +4,7 @@ import time
 
 from lib.waiting import wait_until
 
-UNFINISHED_SECONDS = 10  # of preload/shared/retention.c: nobody makes a file for longer
+UNFINISHED_SECONDS = 10  # of preload/core/shared/retention.c: nobody makes a file for longer
 
 
 def test_nothing_is_swept_that_has_another_name_than_ours(guard, old_directory):

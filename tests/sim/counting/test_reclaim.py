@@ -23,7 +23,7 @@ from lib.target import IS_SLOW
 # Of 1 GiB a quarter is kept; 100 MiB are free, 700 MiB are page cache.
 TOTAL, FREE, CACHED = 1024 * MIB, 100 * MIB, 700 * MIB
 REQUEST = 300 * MIB
-# Reclaiming is over when this much was populated once, or 3 s are over (preload/admit/reclaim/page_cache.c). What was populated is bounded
+# Reclaiming is over when this much was populated once, or 3 s are over (preload/core/admit/reclaim/page_cache.c). What was populated is bounded
 # here, for the time is another one on a busy machine: the request, 8 MiB to spare, and what the program's own calls have touched.
 POPULATED = REQUEST + 8 * MIB + 12 * MIB
 AT_ONCE = 20  # sleeps: a wait for others sleeps 65 times (admit/wait.c), and a look at the figures not at all

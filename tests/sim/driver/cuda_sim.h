@@ -31,7 +31,7 @@ unsigned long sgsim_calls(const char *symbol);
 
 /*
  * How many calls since the first such question came with SIGURG blocked, in a program that does not block it: calls of a
- * guard that holds a lock of its own meanwhile (preload/base/lock.h).
+ * guard that holds a lock of its own meanwhile (preload/core/base/lock.h).
  */
 unsigned long sgsim_blocked_calls(void);
 

@@ -302,7 +302,7 @@ def test_machine_gets_back_what_a_killed_tenant_held(sim):
 
 # 1 GiB above a reserve of 2: of 16 that ask for 240 MiB each four fit, and the small change of all 16.
 ASKERS, SIZE, FIT = 16, 240 * MIB, 4
-# Sleeps of one request: a wait of 3 s looks 65 times by itself (preload/admit/wait.c), and again whenever another's request is granted or
+# Sleeps of one request: a wait of 3 s looks 65 times by itself (preload/core/admit/wait.c), and again whenever another's request is granted or
 # has ended. For each of these it may sleep at a lock, too.
 SLEEPS = 65 + 2 * 2 * ASKERS
 
