@@ -52,7 +52,7 @@ size_t sg_heap_usable_size(void *ptr)
 {
     if (sg_load_relaxed(&sg_heap_inside) == 0) { /* glibc's heap: see open_fast */
         uint64_t header = sg_glibc_header(ptr);
-        return sg_glibc_usable(header) - ((header & SG_GLIBC_MAPPED) != 0 ? SG_GLIBC_OVERHEAD : 0);
+        return SG_LIKELY((header & SG_GLIBC_MAPPED) == 0) ? sg_glibc_usable(header) : SG_REAL(malloc_usable_size)(ptr);
     }
     uint32_t layers = sg_self.layers;
     sg_self.layers = layers | sg_load_relaxed(&sg_heap_inside);
