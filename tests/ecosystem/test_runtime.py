@@ -185,14 +185,18 @@ def test_a_guard_set_up_by_hand_is_left_alone(image, runtime, tmp_path):
 
 
 LIMITS = {
-    "vendor": ({"NVIDIA_GPU_MEMORY_LIMIT": "40G"}, {}, "40G"),
-    "own before vendor": ({"NVIDIA_GPU_MEMORY_LIMIT": "40G", "SPARKGUARD_LIMIT": "20G"}, {}, "20G"),
+    "vendor": ({"NVIDIA_GPU_MEMORY_LIMIT": "40960"}, {}, "40960MiB"),
+    "a tebibyte of the vendor": ({"NVIDIA_GPU_MEMORY_LIMIT": "1048576"}, {}, "1048576MiB"),
+    "own before vendor": ({"NVIDIA_GPU_MEMORY_LIMIT": "40960", "SPARKGUARD_LIMIT": "20G"}, {}, "20G"),
     "annotation before own": ({"SPARKGUARD_LIMIT": "20G"}, {"sparkguard.limit": "10G"}, "10G"),
-    "bytes": ({"NVIDIA_GPU_MEMORY_LIMIT": "42949672960"}, {}, "42949672960"),
+    "annotation in bytes": ({}, {"sparkguard.limit": "42949672960"}, "42949672960"),
     "percent": ({}, {"sparkguard.limit": "25%"}, "25%"),
-    "not a size": ({"NVIDIA_GPU_MEMORY_LIMIT": "much"}, {}, None),
-    "unit forgotten": ({"NVIDIA_GPU_MEMORY_LIMIT": "40"}, {}, None),
+    "not a size": ({}, {"sparkguard.limit": "much"}, None),
+    "unit forgotten": ({}, {"sparkguard.limit": "40"}, None),
 }
+
+# The vendor's hook reads a decimal number and nothing else.
+NO_WHOLE_MEBIBYTES = ["much", "40G", "25%", "+40", "-1", " 40", "1.5", "0", "00", "99999999999999999999"]
 
 
 @pytest.mark.parametrize("case", LIMITS)
@@ -204,6 +208,16 @@ def test_a_limit_comes_from_annotation_variable_or_vendor(image, runtime, tmp_pa
     assert bundle.guarded() == "yes"
     assert bundle.variables().get("SPARKGUARD_LIMIT") == expected
     assert ("is not a size" in (runtime.log.read_text() if runtime.log.exists() else "")) == (expected is None)
+
+
+@pytest.mark.parametrize("value", NO_WHOLE_MEBIBYTES)
+def test_the_limit_of_the_vendor_is_whole_mebibytes(image, runtime, tmp_path, value):
+    bundle = Bundle(tmp_path / "bundle", image, ["take"], NVIDIA_GPU_MEMORY_LIMIT=value)
+    runtime.create(bundle)
+    assert bundle.guarded() == "yes"
+    assert "SPARKGUARD_LIMIT" not in bundle.variables()
+    (line,) = runtime.log.read_text().splitlines()
+    assert line.endswith(f" box: NVIDIA_GPU_MEMORY_LIMIT={value} is not a number of MiB such as 40960: no limit is set")
 
 
 def obstacle(runtime, bundle):

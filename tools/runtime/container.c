@@ -19,6 +19,7 @@
 /* Variables of a guarded container that a process of exec gets as well. */
 static const char *const inherited[] = {"SPARKGUARD_DIR", "SPARKGUARD_HISTORY", "SPARKGUARD_JOB", "SPARKGUARD_LIMIT"};
 
+#define VENDOR_LIMIT "NVIDIA_GPU_MEMORY_LIMIT"
 #define LIMIT_LEAST_BYTES (UINT64_C(1) << 20) /* "64" was meant as 64G: no program runs in less than a mebibyte */
 
 struct container {
@@ -66,21 +67,35 @@ static void log_text(const struct container *container, const char *text)
     runtime_log_add(container->settings, container->arguments, text);
 }
 
+/* Returns the size that NVIDIA_GPU_MEMORY_LIMIT means: its unit is MiB, as the vendor's own hook reads it. NULL if it is not a
+ * decimal number above zero. The caller frees. */
+static char *vendor_limit(const char *value)
+{
+    char *size = text_format("%sMiB", value);
+    if (value[strspn(value, "0123456789")] == '\0' && is_limit(size))
+        return size;
+    free(size);
+    return NULL;
+}
+
 /* The annotation is stronger than the image's SPARKGUARD_LIMIT, and that is stronger than the vendor's variable. */
 static void set_limit(struct container *container)
 {
     const char *annotation = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_LIMIT);
-    const char *vendor = runtime_edit_variable(container->process, "NVIDIA_GPU_MEMORY_LIMIT");
+    const char *vendor = runtime_edit_variable(container->process, VENDOR_LIMIT);
     const char *own = runtime_edit_variable(container->process, "SPARKGUARD_LIMIT");
     const char *value = annotation != NULL ? annotation : own == NULL || own[0] == '\0' ? vendor : NULL;
     if (value == NULL || value[0] == '\0')
         return;
-    if (is_limit(value)) {
-        runtime_edit_set_variable(container->process, "SPARKGUARD_LIMIT", value);
+    char *size = annotation == NULL ? vendor_limit(value) : is_limit(value) ? text_copy(value, SIZE_MAX) : NULL;
+    if (size != NULL) {
+        runtime_edit_set_variable(container->process, "SPARKGUARD_LIMIT", size);
+        free(size);
         return;
     }
-    char *line = text_format("%s=%s is not a size such as 40G: no limit is set",
-                             annotation != NULL ? RUNTIME_ANNOTATION_LIMIT : "NVIDIA_GPU_MEMORY_LIMIT", value);
+    char *line =
+        text_format("%s=%s is not a %s: no limit is set", annotation != NULL ? RUNTIME_ANNOTATION_LIMIT : VENDOR_LIMIT,
+                    value, annotation != NULL ? "size such as 40G" : "number of MiB such as 40960");
     log_text(container, line);
     free(line);
 }
