@@ -22,6 +22,8 @@
 #define RUNTIME_LEAST 13
 /* The first driver that keeps freed pages in its own pool. */
 #define DRIVER_POOLS 590
+/* What a pool keeps is worth a warning from this part of the machine on: 7.5 GiB of a Spark. */
+#define POOL_LITTLE 16
 
 /* Names of GPUs without their own memory, as the driver spells them, and of machines with such a GPU. */
 static const char *const unified_gpus[] = {"GB10", "Orin", "Thor", "Xavier", "Tegra"};
@@ -223,6 +225,12 @@ static uint64_t read_pools(const struct doctor *doctor)
     return at != NULL ? strtoull(at + sizeof key - 1, NULL, 10) : 0;
 }
 
+bool doctor_has_driver_pools(const struct doctor *doctor)
+{
+    uint64_t pools = doctor->has_driver && doctor->unified != 0 ? read_pools(doctor) : 0;
+    return pools != 0 && pools != SG_UNKNOWN;
+}
+
 void doctor_check_driver_pools(struct doctor *doctor)
 {
     static const char id[] = "driver-pools";
@@ -242,21 +250,22 @@ void doctor_check_driver_pools(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "It is unknown whether the driver keeps freed pages.");
         finding->fix = text_copy("sudo cat /proc/driver/nvidia/params", 64);
     } else {
-        finding =
-            doctor_add(doctor, id, DOCTOR_WARNING,
-                       "The driver keeps freed pages for itself; %s of the machine is in no counter of the kernel.",
-                       unexplained_text);
-        finding->fix = text_copy("echo 'options nvidia NVreg_EnableSystemMemoryPools=0' | sudo tee "
-                                 "/etc/modprobe.d/sparkguard-pools.conf && sudo update-initramfs -u  # then reboot",
-                                 256);
-        finding->script = "put 'options nvidia NVreg_EnableSystemMemoryPools=0' /etc/modprobe.d/sparkguard-pools.conf\n"
-                          "act update-initramfs -u\n";
-        finding->undo = "rm /etc/modprobe.d/sparkguard-pools.conf; update-initramfs -u; both take a reboot";
+        bool is_little = unexplained == SG_UNKNOWN || unexplained < doctor_meminfo(doctor, "MemTotal") / POOL_LITTLE;
+        finding = doctor_add(doctor, id, is_little ? DOCTOR_FINE : DOCTOR_WARNING,
+                             "The driver keeps freed pages for itself; %s of the machine is in no counter of the "
+                             "kernel: these pages, and the device memory of programs that run.",
+                             unexplained_text);
+        if (!is_little) {
+            finding->fix = text_copy("echo 2 | sudo tee /proc/sys/vm/drop_caches", 64);
+            finding->script = "put 2 /proc/sys/vm/drop_caches\n";
+            finding->undo = "nothing to undo: the driver takes pages anew when a program asks for them";
+        }
     }
     finding->why =
-        "After a CUDA program ends, MemAvailable stays low by what it held, and programs that size themselves by it "
-        "do not start. The guard makes the kernel take the pages back before it refuses, which takes seconds. With the "
-        "option the driver clears each allocation instead, which takes time, most of all while a model loads.";
+        "CUDA programs are served from these pages first. To all others MemAvailable stays low by them, and programs "
+        "that size themselves by it do not start. Dropping the kernel's caches empties the pool within a second; the "
+        "next CUDA program that ends fills it again. The module option NVreg_EnableSystemMemoryPools=0 and a reboot "
+        "end that for good; then the driver clears each allocation, which makes the load of a model slower.";
     doctor_figure(finding, "driver_pools_mask", pools);
     doctor_figure(finding, "unexplained_bytes", unexplained);
 }

@@ -73,8 +73,10 @@ void doctor_check_page_cache(struct doctor *doctor)
         finding->absent = "the GPU has memory of its own";
     } else if (cache > unused && cache > total / 10) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of page cache and %s free.", cache_text, free_text);
-        finding->fix = text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches", 64);
-        finding->script = "act sync\nput 1 /proc/sys/vm/drop_caches\n";
+        bool has_pools = doctor_has_driver_pools(doctor); /* they are emptied with the kernel's own caches: 1 and 2 */
+        finding->fix = text_format("sync && echo %d | sudo tee /proc/sys/vm/drop_caches", has_pools ? 3 : 1);
+        finding->script =
+            has_pools ? "act sync\nput 3 /proc/sys/vm/drop_caches\n" : "act sync\nput 1 /proc/sys/vm/drop_caches\n";
         finding->undo = "nothing to undo: files are read from the disk again";
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache and %s free.", cache_text, free_text);
@@ -180,8 +182,12 @@ void doctor_check_fragmentation(struct doctor *doctor)
     } else {
         finding = doctor_add(doctor, id, large == 0 && doctor_is_at_risk(doctor) ? DOCTOR_DANGER : DOCTOR_WARNING,
                              "Only %s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
-        finding->fix = text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches /proc/sys/vm/compact_memory", 128);
-        finding->script = "act sync\nput 1 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n";
+        bool has_pools = doctor_has_driver_pools(doctor);
+        finding->fix = text_format(
+            "sync && echo %d | sudo tee /proc/sys/vm/drop_caches && echo 1 | sudo tee /proc/sys/vm/compact_memory",
+            has_pools ? 3 : 1);
+        finding->script = has_pools ? "act sync\nput 3 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n"
+                                    : "act sync\nput 1 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n";
         finding->undo = "nothing to undo";
     }
     finding->why =

@@ -124,6 +124,8 @@ void doctor_check_leftovers(struct doctor *doctor);
 void doctor_check_unguarded(struct doctor *doctor);
 void doctor_check_ray(struct doctor *doctor); /* adds a finding only where Ray runs */
 void doctor_check_driver(struct doctor *doctor);
+/* Returns whether the driver is known to keep freed pages of the machine's memory in a pool. */
+bool doctor_has_driver_pools(const struct doctor *doctor);
 void doctor_check_driver_pools(struct doctor *doctor);
 void doctor_check_toolkit(struct doctor *doctor);
 void doctor_check_architecture(struct doctor *doctor);

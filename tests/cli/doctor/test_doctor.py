@@ -16,6 +16,9 @@ def only_discrete(t):
     t.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: NVIDIA RTX A2000\n")
 
 
+POOLS = "EnableSystemMemoryPools: 529\n"
+
+
 def ledger_that_is_none(t):
     t.write(f"dev/shm/sparkguard-{os.geteuid()}/machine.ledger", b"x" * 1000000)
 
@@ -41,7 +44,7 @@ PRESENT = [
     ("jail", lambda t: t.write("sys/fs/cgroup/job/memory.max", "max\n"), "warning", "would not bound cudaMalloc", "sparkguard --jail=100G"),
     ("jail", lambda t: t.write("sys/fs/cgroup/job/memory.max", f"{200 * GIB}\n"), "warning", "No cgroup limits", "sparkguard --jail=100G"),
     ("systemd-oomd", lambda t: t.process(7, "systemd-oomd"), "warning", "device memory is in no cgroup", "disable --now"),
-    ("page-cache", lambda t: t.meminfo(**{"MemFree": 20 * GIB, "Active(file)": 60 * GIB}), "warning", "64.0 GiB of page cache and 20.0 GiB", "drop_caches"),
+    ("page-cache", lambda t: t.meminfo(**{"MemFree": 20 * GIB, "Active(file)": 60 * GIB}), "warning", "64.0 GiB of page cache and 20.0 GiB", "sync && echo 1 | sudo tee /proc/sys/vm/drop_caches"),
     ("huge-pages", lambda t: t.meminfo(HugePages_Total=512, HugePages_Free=500, Hugetlb=GIB), "warning", "1.0 GiB are set aside as huge pages, 1000.0 MiB", "nr_hugepages"),
     ("huge-pages", lambda t: t.meminfo(Hugetlb=64 * GIB), "danger", "64.0 GiB are set aside", "nr_hugepages"),
     ("kexec-handover", lambda t: t.meminfo(CmaTotal=0, CmaFree=9 * GIB), "warning", "sets 9.0 GiB aside for kexec handover (KHO)", "kho=off"),
@@ -59,7 +62,7 @@ PRESENT = [
     ("history", lambda t: t.write("proc/self/mounts", "tmpfs / tmpfs rw 0 0\n"), "warning", "gone with the power", "SPARKGUARD_HISTORY="),
     ("driver", lambda t: t.driver("550.54.14"), "warning", "550.54.14; CUDA 13 needs 580", "nvidia-driver-580"),
     ("driver", lambda t: t.remove("proc/driver"), "warning", "No NVIDIA driver", "modprobe"),
-    ("driver-pools", lambda t: (t.driver("610.43.02"), t.write("proc/driver/nvidia/params", "EnableSystemMemoryPools: 529\n")), "warning", "keeps freed pages", "NVreg_EnableSystemMemoryPools=0"),
+    ("driver-pools", lambda t: (t.driver("610.43.02"), t.write("proc/driver/nvidia/params", POOLS)), "warning", "keeps freed pages", "echo 2 | sudo tee /proc/sys/vm/drop_caches"),
     ("toolkit", lambda t: (t.remove("usr/local/cuda"), t.write("usr/lib64/libcudart.so.12", "")), "warning", "libcudart.so.12 was found, but not that of CUDA 13", "cuda-toolkit-13"),
     ("toolkit", lambda t: t.remove("usr/lib/aarch64-linux-gnu"), "warning", "libcuda.so.1 was not found", "libnvidia-compute"),
     ("architecture", lambda t: t.write("proc/sys/kernel/arch", "riscv64\n"), "warning", "riscv64", "make test"),
@@ -423,7 +426,7 @@ def test_driver_versions(doctor, version, state):
         ("nothing", None, "unknown"),
     ],
 )
-def test_driver_that_keeps_freed_pages_is_told_with_the_option_and_its_cost(doctor, version, parameters, state):
+def test_driver_that_keeps_freed_pages_is_told_with_what_empties_its_pool(doctor, version, parameters, state):
     doctor.tree.driver(version)
     if parameters is not None:
         doctor.tree.write("proc/driver/nvidia/params", parameters)
@@ -432,13 +435,36 @@ def test_driver_that_keeps_freed_pages_is_told_with_the_option_and_its_cost(doct
     assert finding["state"] == state
     if state == "warning":
         assert "80.0 GiB of the machine is in no counter" in finding["sentence"]
-        assert "NVreg_EnableSystemMemoryPools=0" in finding["mend"] and "the driver clears each allocation" in finding["why"]
+        assert finding["mend"] == "echo 2 | sudo tee /proc/sys/vm/drop_caches"
+        assert "put 2 /proc/sys/vm/drop_caches" in doctor.run("--fix-script").stdout
+        assert "NVreg_EnableSystemMemoryPools=0 and a reboot" in finding["why"]
         assert finding["figures"] == {"driver_pools_mask": 529, "unexplained_bytes": 80 * GIB}
+
+
+def test_a_pool_that_keeps_little_is_no_warning(doctor):
+    doctor.tree.write("proc/driver/nvidia/params", POOLS)
+    doctor.tree.meminfo(MemFree=100 * GIB, AnonPages=9 * GIB, Cached=4 * GIB)
+    finding = doctor.find("driver-pools")
+    assert (finding["state"], finding["mend"]) == ("fine", None)
+    assert "7.0 GiB of the machine is in no counter" in finding["sentence"]
+
+
+@pytest.mark.parametrize("pools, drop", [(None, "1"), (POOLS, "3")], ids=["without a pool", "with a pool"])
+def test_page_cache_goes_together_with_the_pool_of_the_driver(doctor, pools, drop):
+    """1 leaves the pool as it is: whoever wants the page cache gone for a CUDA program wants that memory too."""
+    if pools is not None:
+        doctor.tree.write("proc/driver/nvidia/params", pools)
+    doctor.tree.meminfo(**{"MemFree": 20 * GIB, "Active(file)": 60 * GIB})
+    doctor.tree.blocks(500000, 20000, 0)
+    assert doctor.find("page-cache")["mend"] == f"sync && echo {drop} | sudo tee /proc/sys/vm/drop_caches"
+    assert doctor.find("fragmentation")["mend"].startswith(f"sync && echo {drop} | sudo tee /proc/sys/vm/drop_caches && echo 1 |")
+    script = doctor.run("--fix-script").stdout
+    assert script.count(f"put {drop} /proc/sys/vm/drop_caches") == 2
 
 
 def test_driver_that_keeps_freed_pages_of_a_card_takes_none_of_the_machines(doctor):
     doctor.tree.driver("610.43.02")
-    doctor.tree.write("proc/driver/nvidia/params", "EnableSystemMemoryPools: 529\n")
+    doctor.tree.write("proc/driver/nvidia/params", POOLS)
     doctor.tree.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: NVIDIA RTX A2000\n")
     assert doctor.find("driver-pools")["state"] == "fine"
 

@@ -100,7 +100,7 @@ done
 # Why: The GPU's pages of 2 MiB have no smaller fallback: if all blocks are smaller, cudaMalloc fails however much memory is available.
 # Undo: nothing to undo
 act sync
-put 1 /proc/sys/vm/drop_caches
+put 3 /proc/sys/vm/drop_caches
 put 1 /proc/sys/vm/compact_memory
 
 # ---- warning: unguarded
@@ -123,11 +123,10 @@ act systemd-tmpfiles --create sparkguard.conf
 say 'add each tenant with: usermod -aG sparkguard NAME; each sets SPARKGUARD_DIR'
 
 # ---- warning: driver-pools
-# The driver keeps freed pages for itself; 19.0 GiB of the machine is in no counter of the kernel.
-# Why: After a CUDA program ends, MemAvailable stays low by what it held, and programs that size themselves by it do not start. The guard makes the kernel take the pages back before it refuses, which takes seconds. With the option the driver clears each allocation instead, which takes time, most of all while a model loads.
-# Undo: rm /etc/modprobe.d/sparkguard-pools.conf; update-initramfs -u; both take a reboot
-put 'options nvidia NVreg_EnableSystemMemoryPools=0' /etc/modprobe.d/sparkguard-pools.conf
-act update-initramfs -u
+# The driver keeps freed pages for itself; 19.0 GiB of the machine is in no counter of the kernel: these pages, and the device memory of programs that run.
+# Why: CUDA programs are served from these pages first. To all others MemAvailable stays low by them, and programs that size themselves by it do not start. Dropping the kernel's caches empties the pool within a second; the next CUDA program that ends fills it again. The module option NVreg_EnableSystemMemoryPools=0 and a reboot end that for good; then the driver clears each allocation, which makes the load of a model slower.
+# Undo: nothing to undo: the driver takes pages anew when a program asks for them
+put 2 /proc/sys/vm/drop_caches
 
 # ---- unknown: architecture
 # /proc/sys/kernel/arch cannot be read.
