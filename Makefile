@@ -65,9 +65,10 @@ endif
 # ---- layers -----------------------------------------------------------------------------------------------------------
 
 # The library's layers are the folders of preload/core and preload/guard. A file uses its own layer and those to the left (docs/architecture.md).
-# All but hooks make a static library that interposes nothing: the unit tests link it.
+# Those of core make a static library that interposes nothing: the tools and the unit tests link it.
 LAYERS := core/base core/shared core/account core/admit guard/watch guard/hooks
-CORE := $(foreach layer,$(filter-out guard/hooks,$(LAYERS)),$(wildcard preload/$(layer)/*.c preload/$(layer)/*/*.c))
+CORE := $(foreach layer,$(filter core/%,$(LAYERS)),$(wildcard preload/$(layer)/*.c preload/$(layer)/*/*.c))
+WATCH := $(wildcard preload/guard/watch/*.c)
 HOOKS := $(wildcard preload/guard/hooks/*.c preload/guard/hooks/*/*.c)
 # What every start runs is linked first, behind those tables: on pages that the kernel maps along with theirs.
 START := $(addprefix preload/guard/,hooks/lifecycle.c hooks/real.c watch/service_thread.c watch/history.c) \
@@ -82,7 +83,8 @@ TOOL_SHARED := $(filter-out $(wildcard tools/*/main.c),$(wildcard tools/*/*.c to
 
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 preload_objects := $(START:%.c=$(BUILD)/obj/%.o)
-preload_objects += $(filter-out $(preload_objects),$(HOOKS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/preload/guard/hooks/entry_points.o $(core_objects))
+preload_objects += $(filter-out $(preload_objects),$(HOOKS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/preload/guard/hooks/entry_points.o $(WATCH:%.c=$(BUILD)/obj/%.o) \
+    $(core_objects))
 tool_objects := $(TOOL_SHARED:%.c=$(BUILD)/obj/%.o)
 
 ##@ Building
@@ -114,6 +116,8 @@ force:
 .PHONY: force
 
 $(BUILD)/libsparkguard-core.a: $(core_objects)
+$(BUILD)/libsparkguard-watch.a: $(WATCH:%.c=$(BUILD)/obj/%.o)
+$(BUILD)/libsparkguard-core.a $(BUILD)/libsparkguard-watch.a:
 	$(SAY) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -142,9 +146,9 @@ $(BUILD)/sparkguard-report: $(BUILD)/obj/tools/report/main.o
 $(BUILD)/sparkguard-sweep: $(BUILD)/obj/tools/sweep/main.o
 $(BUILD)/sparkguard-doctor: $(BUILD)/obj/tools/doctor/main.o
 $(BUILD)/$(RUNTIME): $(BUILD)/obj/tools/runtime/main.o
-$(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME): $(BUILD)/libtools.a
+$(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME): $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libtools.a $(TOOL_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(TOOL_LIBS)
 
 # A page's foot names the program and its version.
 MAN_FOOT = 's/^\.Os$$/.Os sparkguard $(VERSION)/'

@@ -72,7 +72,9 @@ $(foreach source,$(unit_sources),$(eval $(BUILD)/tests/unit/$(basename $(notdir 
 $(unit_names:%=$(BUILD)/tests/unit/%): $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(UNIT_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $(filter %.o,$^) \
+	    -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(UNIT_LIBS)
+$(patsubst %,$(BUILD)/tests/unit/%,$(basename $(notdir $(wildcard tests/unit/watch/test_*.c)))): $(BUILD)/libsparkguard-watch.a
 $(BUILD)/tests/unit/test_need $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
 $(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
 
@@ -117,7 +119,7 @@ fuzz_names := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 EXTRA_tests/fuzz := -D_GNU_SOURCE -Itools
 fuzz_main := $(if $(filter build/fuzzers,$(BUILD)),-fsanitize=fuzzer,$(BUILD)/obj/tests/fuzz/replay.o)
 $(fuzz_names:%=$(BUILD)/fuzz/%): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(filter %.o,$(fuzz_main)) \
-        $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a
+        $(BUILD)/libtools.a $(BUILD)/libsparkguard-watch.a $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ $(filter -%,$(fuzz_main)) $(TOOL_LIBS)
