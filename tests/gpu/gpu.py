@@ -7,6 +7,7 @@ differs.
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,12 @@ def find_gpu():
         return SimpleNamespace(**json.loads(done.stdout))
     except (subprocess.TimeoutExpired, ValueError):
         return SimpleNamespace(why="the NVIDIA driver did not answer")
+
+
+def keeps_pages(root):
+    """Whether the driver lists pools, in which it keeps freed pages of the machine's memory."""
+    parameters = root / "proc/driver/nvidia/params"
+    return parameters.exists() and re.search(r"^EnableSystemMemoryPools: [1-9]", parameters.read_text(), re.M) is not None
 
 
 # ---- what is built, and with what -----------------------------------------------------------------------------------
@@ -129,9 +136,10 @@ def python_with(module):
 class Gpu:
     """Programs under the guard on a GPU; `programs` is the folder they were built into, `env` what they find it by."""
 
-    def __init__(self, guard, programs, env, is_unified, timeout=300):
+    def __init__(self, guard, programs, env, is_unified, root=Path("/"), timeout=300):
         self.guard, self.programs, self.env = guard, programs, env
         self.is_unified, self.timeout = is_unified, timeout
+        self.has_pools = is_unified and keeps_pages(root)
 
     def has_program(self, name, runtime):
         return (self.programs / f"{name}_{runtime}").exists()

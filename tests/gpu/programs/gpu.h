@@ -65,6 +65,19 @@ static inline const char *proc(const char *name)
     return path;
 }
 
+/* Whether the driver keeps freed pages in pools of its own. */
+static inline int has_pools(void)
+{
+    FILE *file = fopen(proc("driver/nvidia/params"), "re");
+    char line[256];
+    unsigned long mask = 0;
+    while (file && mask == 0 && fgets(line, sizeof line, file))
+        (void)sscanf(line, "EnableSystemMemoryPools: %lu", &mask);
+    if (file)
+        fclose(file);
+    return mask != 0;
+}
+
 /* -1: unknown. */
 static inline long long available_bytes(void)
 {

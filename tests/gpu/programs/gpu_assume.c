@@ -4,7 +4,7 @@
  *     gpu_assume NUMBER
  *
  * Prints one line, "RESULT NUMBER VERDICT: what was measured". The verdict is holds, fails, or unknown where it cannot
- * be told here. 3, 9 and 10 are measured under the guard, with RESERVE, or LIMIT and WAIT, set by whoever runs them. A
+ * be told here. 9 and 10 are measured under the guard, with RESERVE, or LIMIT and WAIT, set by whoever runs them. A
  * driver that is simulated (sgsim_break) has no kernels, and a machine of its own (SGSIM_MEMINFO).
  */
 #include "gpu.h"
@@ -54,25 +54,26 @@ static int is_back(long long bytes, int ms)
     return available_bytes() >= bytes;
 }
 
-/* 3: pages that the driver keeps come back under the pressure that the guard makes before it refuses. RESERVE leaves
- * room for a context and some more. */
-static int pools_shrink(void)
+/* 3: what a driver with pools keeps of a free serves the next request. The pools may have had more before. */
+static int pools_serve(void)
 {
     void *pointer;
+    long long before, between;
     MUST(cudaFree(NULL));
-    size_t room = free_bytes(), size = room / 2 / GRANULE * GRANULE;
-    long long before = available_bytes();
-    MUST(cudaMalloc(&pointer, size));
-    long long least = available_bytes(), enough = least + (long long)size / 8 * 7;
+    MUST(cudaMalloc(&pointer, SIZE));
+    before = available_bytes();
     MUST(cudaFree(pointer));
-    if (before - least < (long long)size / 2)
-        return result(UNKNOWN, "the memory is the card's own");
-    if (is_back(enough, back_ms_most()))
-        return result(UNKNOWN, "this driver keeps no pages of %zu MiB that were freed", size / MIB);
-    int answer = (int)cudaMalloc(&pointer, room / 4 * 3);
-    return result(answer == 0 ? HOLDS : FAILS,
-                  "the driver keeps %zu MiB that were freed; a request that fits with them alone was answered %d",
-                  size / MIB, answer);
+    if (!has_pools())
+        return result(UNKNOWN, "this driver has no pools");
+    if (is_back(before + (long long)SIZE / 8 * 7, back_ms_most()))
+        return result(FAILS, "%zu MiB that were freed are the machine's again, though the driver lists pools",
+                      SIZE / MIB);
+    between = available_bytes();
+    MUST(cudaMalloc(&pointer, SIZE));
+    long long fall = between - available_bytes();
+    return result(fall < (long long)SIZE / 8 ? HOLDS : FAILS,
+                  "of %zu MiB that were freed and asked for again %lld MiB came from the machine", SIZE / MIB,
+                  fall / (long long)MIB);
 }
 
 /* 9: the runtime makes a context after the driver had no memory for one. RESERVE leaves less than 2 GiB. */
@@ -276,7 +277,7 @@ int main(int argc, char **argv)
     static const struct {
         int number;
         int (*measure)(void);
-    } all[] = {{3, pools_shrink},  {9, context_after_refusal},   {10, others_go_on},
+    } all[] = {{3, pools_serve},   {9, context_after_refusal},   {10, others_go_on},
                {12, dead_context}, {13, pinned_is_the_machines}, {18, forked_child},
                {19, small_blocks}};
     number = argc == 2 ? atoi(argv[1]) : 0;

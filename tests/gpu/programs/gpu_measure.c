@@ -6,7 +6,8 @@
  * integrated N         CU_DEVICE_ATTRIBUTE_INTEGRATED
  * same_pointers N      1: cuGetProcAddress answers the driver's exported function
  * context_bytes N      by how much MemAvailable fell when the context was made
- * fall_bytes N         the same for SIZE bytes of cudaMalloc, read when the call has returned
+ * pooled_bytes N       how much cudaMalloc gave before MemAvailable fell: what a driver with pools had kept
+ * fall_bytes N         by how much it fell for the next SIZE bytes, read when the call has returned
  * back_ms N            until MemAvailable has 7/8 of them again after cudaFree; -1: not within 3 s
  * managed_seen_bytes N what mincore shows of SIZE bytes of managed memory after a prefetch to the GPU
  * managed_fall_bytes N by how much MemAvailable fell for that
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #define SIZE (256 * MIB)
+#define MOST_BLOCKS 1024
 
 static long long now_ns(void)
 {
@@ -30,19 +32,26 @@ static long long now_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static void measure_device_memory(void)
+/* A driver with pools serves from them first, so that nothing falls until they are empty. */
+static void measure_device_memory(int is_pooled)
 {
-    void *pointer;
-    long long before = available_bytes(), least, begin;
-    MUST(cudaMalloc(&pointer, SIZE));
-    least = available_bytes();
-    printf("fall_bytes %lld\n", before - least);
-    MUST(cudaFree(pointer));
-    begin = now_ns();
-    long long enough = least + (before - least) / 8 * 7, until = begin + back_ms_most() * 1000000LL;
+    static void *pointers[MOST_BLOCKS];
+    int last = -1;
+    long long before, least;
+    do {
+        before = available_bytes();
+        MUST(cudaMalloc(&pointers[++last], SIZE));
+        least = available_bytes();
+    } while (is_pooled && before - least < (long long)SIZE / 2 && last + 1 < MOST_BLOCKS);
+    printf("pooled_bytes %zu\nfall_bytes %lld\n", (size_t)last * SIZE, before - least);
+    MUST(cudaFree(pointers[last]));
+    long long begin = now_ns(), enough = least + (before - least) / 8 * 7;
+    long long until = begin + back_ms_most() * 1000000LL;
     while (available_bytes() < enough && now_ns() < until)
         usleep(1000); /* poll: MemAvailable */
     printf("back_ms %lld\n", available_bytes() >= enough ? (now_ns() - begin) / 1000000 : -1);
+    while (last-- > 0)
+        MUST(cudaFree(pointers[last]));
 }
 
 static void measure_managed_memory(void)
@@ -73,7 +82,7 @@ int main(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     void *exported = library ? dlsym(library, "cuMemAlloc_v2") : NULL;
     printf("same_pointers %d\n", exported && exported == driver_function("cuMemAlloc", 3020));
-    measure_device_memory();
+    measure_device_memory(integrated && has_pools());
     measure_managed_memory();
     long long begin = now_ns();
     for (int i = 0; i < 100; i++)

@@ -1,7 +1,6 @@
 """The C programs of tests/gpu, and what is expected of them on a real card, over the simulated driver: so they do not rot
 where there is no card. One simulated card has memory of its own, the other is a Spark's."""
 
-import contextlib
 import os
 import re
 import subprocess
@@ -9,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import GIB, MIB, OUT_OF_MEMORY
-from lib.kept_pages import kernel, machine
+from conftest import GIB, MIB
 from lib.target import NATIVE
 
 SUITE = Path(__file__).resolve().parents[2] / "gpu"
@@ -20,6 +18,8 @@ from gpu import Gpu, build_programs  # noqa: E402
 from test_cuda import *  # noqa: E402, F403
 
 MACHINE = 64 * GIB
+POOLS = " with pools"  # a driver of 590 or later,
+POOLED = 5 * GIB  # which has kept this much of what ran before
 BACK_MS = 1  # the simulated driver gives back at once, or never
 
 
@@ -31,12 +31,15 @@ def programs(build, tmp_path_factory):
 
 
 def simulated(sim, programs, kind):
-    env = sim.env | sim.machine(MACHINE) | {"SGSIM_KIND": kind, "SGSIM_BACKING": None, "GPU_BACK_MS": BACK_MS}
-    return Gpu(sim.guard, programs, env, kind == "gb10")
+    env = sim.env | sim.machine(MACHINE) | {"SGSIM_KIND": kind.removesuffix(POOLS), "SGSIM_BACKING": None, "GPU_BACK_MS": BACK_MS}
+    if kind.endswith(POOLS):
+        env |= sim.keeps_freed_pages()
+        sim.machine_move("kept", POOLED)
+    return Gpu(sim.guard, programs, env, kind != "discrete", sim.root)
 
 
 # The kind of the card and the runtime of each test. The static runtime asks the same driver on both cards.
-PAIRS = [("discrete", "shared"), ("gb10", "shared"), ("discrete", "static"), pytest.param("gb10", "static", marks=pytest.mark.long)]
+PAIRS = [("discrete", "shared"), ("gb10", "shared"), ("gb10 with pools", "shared"), ("discrete", "static"), pytest.param("gb10", "static", marks=pytest.mark.long)]
 
 
 def pytest_generate_tests(metafunc):
@@ -44,7 +47,7 @@ def pytest_generate_tests(metafunc):
     if wants_gpu and wants_runtime:
         metafunc.parametrize("gpu, runtime", PAIRS, indirect=True)
     elif wants_gpu or wants_runtime:
-        name, values = ("gpu", ["discrete", "gb10"]) if wants_gpu else ("runtime", ["shared", "static"])
+        name, values = ("gpu", ["discrete", "gb10", "gb10 with pools"]) if wants_gpu else ("runtime", ["shared", "static"])
         metafunc.parametrize(name, values, indirect=True)
 
 
@@ -74,8 +77,8 @@ def pairs():
 
 
 @pytest.fixture
-def available_bytes():
-    return MACHINE
+def available_bytes(gpu, sim):
+    return sim.available_bytes()
 
 
 @pytest.mark.parametrize("way, seen", [("mapped", 256 * MIB), ("unmapped", 0)])
@@ -83,12 +86,14 @@ def test_measuring_tells_both_ways_of_managed_memory_apart(sim, programs, way, s
     spark = simulated(sim, programs, "gb10")
     done = spark.plain(spark.program("gpu_measure", "shared"), SGSIM_MANAGED=way, SGSIM_CONTEXT="512M")
     assert (done.managed_seen_bytes, done.managed_fall_bytes) == (seen, 256 * MIB)
-    assert (done.context_bytes, done.fall_bytes, done.back_ms >= 0) == (512 * MIB, 256 * MIB, True)
+    assert (done.context_bytes, done.pooled_bytes, done.fall_bytes, done.back_ms >= 0) == (512 * MIB, 0, 256 * MIB, True)
 
 
-def test_measuring_tells_a_driver_that_keeps_freed_pages(sim, programs):
-    spark = simulated(sim, programs, "gb10")
-    assert spark.plain(spark.program("gpu_measure", "shared"), SGSIM_POOL="keep").back_ms == -1
+def test_measuring_empties_the_pool_of_a_driver_that_keeps_freed_pages(sim, programs):
+    """What the pool serves does not fall: only then does MemAvailable tell anything."""
+    spark = simulated(sim, programs, "gb10" + POOLS)
+    done = spark.plain(spark.program("gpu_measure", "shared"), SGSIM_CONTEXT="512M")
+    assert (done.pooled_bytes, done.fall_bytes, done.back_ms) == (POOLED - 512 * MIB, 256 * MIB, -1)
 
 
 @pytest.mark.parametrize("number", sorted(set(ASSUMED) - {3}))
@@ -98,21 +103,12 @@ def test_assumption_holds_of_the_simulated_driver(sim, programs, number):
     assert assume(spark, "shared", number, **more)[0] == "holds"
 
 
-@pytest.mark.parametrize("is_pressed, verdict", [(True, "holds"), (False, "fails")])
-def test_pools_that_shrink_under_pressure_are_told_from_those_that_do_not(sim, programs, is_pressed, verdict):
-    """Over a small machine, for the guard populates real memory. What a kernel would find taken, play_kernel.py takes."""
-    variables = machine(sim) | {"SGSIM_BACKING": "none", "GPU_BACK_MS": BACK_MS}
-    spark = Gpu(sim.guard, programs, sim.env | variables, True)
-    process = sim.guard.popen(["sh", "-c", 'read start && exec "$@"', "-", *spark.program("gpu_assume", "shared", 3)],
-                              env=spark.env, stdin=subprocess.PIPE)
-    try:
-        with kernel(sim, process.pid) if is_pressed else contextlib.nullcontext():
-            stdout, stderr = process.communicate("\n", timeout=100)
-    finally:
-        process.kill()
-        process.wait()
-    answer = 0 if is_pressed else OUT_OF_MEMORY
-    assert stdout.startswith(f"RESULT 3 {verdict}: the driver keeps ") and stdout.endswith(f" was answered {answer}\n"), stderr
+@pytest.mark.parametrize("pool, verdict, said", [("keep", "holds", "0 MiB came"), ("none", "fails", "the machine's again")])
+def test_pools_that_serve_what_was_freed_are_told_from_those_that_keep_nothing(sim, programs, pool, verdict, said):
+    spark = simulated(sim, programs, "gb10" + POOLS)
+    sim.machine_move("kept", -POOLED)
+    found = assume(spark, "shared", 3, SGSIM_POOL=pool)
+    assert found[0] == verdict and said in found[1]
 
 
 @pytest.mark.parametrize("chunk, expected", [("2M", ("holds", 6144, 2000)), ("128M", ("fails", 131072, 896))])
