@@ -291,7 +291,7 @@ print(cuda.cuGetProcAddress_v2(b"cuMemAlloc", None, 12000, c_uint64(0), None))
 
 
 def hooked_symbols():
-    text = (ROOT / "preload" / "hooks" / "hooks.def").read_text()
+    text = (ROOT / "preload" / "guard" / "hooks" / "hooks.def").read_text()
     lines = [line for line in text.splitlines() if line.startswith("SG_HOOK_DRIVER(")]
     return [[word.strip() for word in line[len("SG_HOOK_DRIVER(") :].rstrip(")").split(",")] for line in lines]
 

@@ -393,7 +393,7 @@ for name in sys.argv[1].split(","):
 
 def test_wild_pointers_before_cuinit_get_the_drivers_own_error(sim):
     """The driver looks at no argument before it is initialised, so the guard may not, either."""
-    text = (Path(__file__).resolve().parents[3] / "preload" / "hooks" / "hooks.def").read_text()
+    text = (Path(__file__).resolve().parents[3] / "preload" / "guard" / "hooks" / "hooks.def").read_text()
     names = [name for name in re.findall(r"^SG_HOOK_DRIVER\((\w+),", text, re.MULTILINE) if not name.startswith("cuGetProcAddress")]
     script = [sys.executable, "-S", "-c", PRELUDE + WILD, ",".join(names)]
     plain, guarded = sim.unguarded(script), sim.run(script)

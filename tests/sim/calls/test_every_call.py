@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import allocating
 
-HOOKS = Path(__file__).resolve().parents[3] / "preload" / "hooks" / "hooks.def"
+HOOKS = Path(__file__).resolve().parents[3] / "preload" / "guard" / "hooks" / "hooks.def"
 ENTRY_POINTS = {"cuGetProcAddress", "cuGetProcAddress_v2"}  # take nothing: test_entry_points.py
 
 # round() calls each hooked function at least once, takes what it is given back, and keeps nothing, whatever fails. Of what

@@ -61,7 +61,7 @@ def symbols(text):
 
 
 def rows(kind, pattern):
-    text = (ROOT / "preload" / "hooks" / "hooks.def").read_text() + (ROOT / "preload" / "hooks" / "unhooked.def").read_text()
+    text = (ROOT / "preload" / "guard" / "hooks" / "hooks.def").read_text() + (ROOT / "preload" / "guard" / "hooks" / "unhooked.def").read_text()
     found = re.findall(rf"^{kind}\({pattern}\)$", text, re.MULTILINE)
     assert len(found) == len(re.findall(rf"^{kind}\(", text, re.MULTILINE)), "a line that this test cannot read"
     return found
@@ -151,7 +151,7 @@ def test_real_drivers_entry_points_lead_to_the_hooks(sim, driver):
 
 
 def test_reasons_are_those_that_are_explained():
-    text = (ROOT / "preload" / "hooks" / "hooks.def").read_text()
+    text = (ROOT / "preload" / "guard" / "hooks" / "hooks.def").read_text()
     explained = set(re.findall(r"^ \*     ([A-Z]{4,})  ", text, re.MULTILINE))
     assert {why for _, why in table()[1] + beside()} <= explained
 
@@ -184,7 +184,7 @@ def test_a_new_function_is_noticed(lines, missing):
 def takers():
     """Hooked functions that judge a request, by the wrapper that each is written with."""
     found = set()
-    for source in (ROOT / "preload" / "hooks" / "cuda").glob("*.c"):
+    for source in (ROOT / "preload" / "guard" / "hooks" / "cuda").glob("*.c"):
         for name, body in re.findall(r"^SG_EXPORT CUresult CUDAAPI (\w+)\([^{]*\{\n(.*?)^\}", source.read_text(), re.MULTILINE | re.DOTALL):
             if re.search(r"\b(ALLOC\w*|CREATE|UPLOAD|begin|sg_cuda_begin\w*)\(", body):
                 found.add(name)
@@ -204,5 +204,5 @@ def test_proc_address_knows_every_version_that_the_toolkit_names(folder):
     variants = set(re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", names))
     known = {(base, version, "_ptsz" if is_ptsz == "1" else "") for _, base, version, is_ptsz in hook_rows()}
     assert {v for v in variants if v[0] in {base for base, *_ in known}} == known
-    source = (ROOT / "preload" / "hooks" / "proc_address.c").read_text()
+    source = (ROOT / "preload" / "guard" / "hooks" / "proc_address.c").read_text()
     assert int(re.search(r"KNOWN_VERSION = (\d+)", source)[1]) >= version_of(folder), "read the new header, then raise it"

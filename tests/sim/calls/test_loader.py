@@ -135,7 +135,7 @@ def test_first_refusal_comes_while_a_constructor_waits_for_it(sim, host):
 
 
 def test_every_hooked_function_of_the_driver_is_called_while_a_constructor_waits(sim, host):
-    names = re.findall(r"^SG_HOOK_DRIVER\((\w+),", (ROOT / "preload" / "hooks" / "hooks.def").read_text(), re.MULTILINE)
+    names = re.findall(r"^SG_HOOK_DRIVER\((\w+),", (ROOT / "preload" / "guard" / "hooks" / "hooks.def").read_text(), re.MULTILINE)
     assert len(names) > 70
     done = sim.values([host, sim.compile("plugin.so", PLUGIN, "-shared", "-fPIC"), "every", *names])
     assert (done.waited, done.result) == (0, 0)

@@ -96,7 +96,7 @@ say(held=live("array"))
 
 
 def test_every_format_of_the_installed_header_has_a_size():
-    known = (Path(__file__).resolve().parents[3] / "preload" / "hooks" / "cuda" / "array_format.c").read_text()
+    known = (Path(__file__).resolve().parents[3] / "preload" / "guard" / "hooks" / "cuda" / "array_format.c").read_text()
     formats = set(re.findall(r"\b(CU_AD_FORMAT_\w+)\s*=", header()))
     assert len(formats) > 20 and formats - {"CU_AD_FORMAT_MAX"} - set(re.findall(r"case (CU_AD_FORMAT_\w+):", known)) == set()
 
