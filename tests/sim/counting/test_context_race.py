@@ -67,6 +67,31 @@ point(taken=4 if "Alloc" in "{call}" else 3)
     assert [b["count"] for b in entry["blocks"] if b["domain"] == "device"] == [1]
 
 
+@pytest.mark.parametrize("end", ["reset", "release"])
+@pytest.mark.parametrize("used", [0, 1])
+def test_pool_that_is_emptied_before_its_new_block_is_known_is_counted_on(sim, end, used):
+    """The pool answers that it holds less than the new block, which is gone: that is no driver whose counter stands still."""
+    points = sim.script_points(
+        SCRIPT
+        + f"""
+current(retain())
+keep = [take("cuMemAllocAsync", MIB, None) for _ in range({used})]
+ends = {{"reset": lambda: cuda.cuDevicePrimaryCtxReset_v2(0), "release": lambda: cuda.cuDevicePrimaryCtxRelease_v2(0)}}
+beside("behind", "cuMemAllocAsync", lambda: ok(ends["{end}"]()))
+take("cuMemAllocAsync", MIB, None)
+assert not has_waited()
+point()
+current(retain())
+result, block = take("cuMemAllocAsync", MIB, None)
+ok(result)
+point()
+ok(cuda.cuMemFreeAsync(c_uint64(block), None))
+point()
+"""
+    )
+    assert [figures(said, entry) for said, entry in points] == [[0, 0, 0, 0], [32, 0, 0, 0], [32, 0, 0, 0]]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", ["destroy", "reset"])
 @pytest.mark.parametrize("when", ["inside", "behind"])

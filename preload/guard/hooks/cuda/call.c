@@ -342,7 +342,7 @@ uint64_t sg_cuda_take_out(struct sg_block_table *table, uint64_t key)
     if (table != &sg_tracker_registered)
         sg_deferred_frees_note_free(sg_cuda_returned_bytes(block));
     if ((block & SG_BLOCK_POOLED) != 0)
-        sg_mempool_begin_free(block, key);
+        sg_mempool_begin_free(block, key, SG_SYNC_NOTHING);
     return block;
 }
 

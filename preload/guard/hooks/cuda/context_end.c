@@ -287,21 +287,10 @@ bool sg_context_may_be_over(uint64_t block)
 /* ---- concurrent allocations -------------------------------------------------------------------------------------- */
 
 /* The context that was current when the allocation began has ended: whether the block has ended, too. The driver may
- * have allocated the block in a newer primary context, so it is queried. It answers nothing about arrays, which count
- * as gone. */
+ * have allocated the block in a newer primary context. Arrays count as gone. */
 static bool went_with_it(const struct sg_block_table *table, uint64_t key)
 {
-    SG_DRIVER(ask, cuPointerGetAttribute);
-    CUdeviceptr start = 0;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    uint32_t layers = sg_cuda_go_inside();
-    if (table != &sg_tracker_arrays && ask != NULL)
-        result = ask(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, key);
-    sg_self.layers = layers;
-    if (result == CUDA_SUCCESS)
-        return start != key; /* the address lies in a newer allocation */
-    return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
-           result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED;
+    return table == &sg_tracker_arrays || sg_context_has_taken(key);
 }
 
 bool sg_context_is_over(uint64_t block, uint64_t ends_before)

@@ -58,6 +58,20 @@ uint32_t sg_context_current(void)
     return sg_context_slot(number != 0 ? number : find(current, 1));
 }
 
+bool sg_context_has_taken(CUdeviceptr address)
+{
+    SG_DRIVER(ask, cuPointerGetAttribute);
+    CUdeviceptr start = 0;
+    uint32_t layers = sg_cuda_go_inside();
+    CUresult result =
+        ask != NULL ? ask(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) : CUDA_ERROR_INVALID_VALUE;
+    sg_self.layers = layers;
+    if (result == CUDA_SUCCESS)
+        return start != address; /* the address lies in a newer allocation */
+    return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED;
+}
+
 void sg_context_enter(CUcontext context)
 {
     struct sg_lock_state lock;

@@ -15,6 +15,10 @@ enum { SG_CONTEXT_PRIMARY = 0, SG_CONTEXT_SHARED = 31 };
 /* The slot of the current context. Costs one load if the program has created no context, otherwise one driver call. */
 uint32_t sg_context_current(void);
 
+/* True if the driver has no allocation that begins at this address any more: it has ended with its context. The driver
+ * is queried; call it without sg_cuda_lock. It answers nothing about arrays. */
+bool sg_context_has_taken(CUdeviceptr address);
+
 /* Records a context that cuCtxCreate has returned. */
 void sg_context_enter(CUcontext context);
 

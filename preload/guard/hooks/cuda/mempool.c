@@ -9,6 +9,7 @@
 #include "account/pool_pieces.h"
 #include "base/clock.h"
 #include "base/syscall.h"
+#include "hooks/cuda/contexts.h"
 #include "hooks/cuda/lock.h"
 
 #include <linux/futex.h>
@@ -53,7 +54,6 @@ static uint32_t last_answers; /* (atomic) futex: counts the answers of pools tha
 static uint64_t steps[SG_DEVICE_CAPACITY];
 #define FIRST_STEP_BYTES (UINT64_C(32) << 20)
 #define GRANULE_BYTES (UINT64_C(2) << 20)
-
 #define TURN_NS UINT64_C(3000000000)
 
 /* The turn to be alone in a pool: one request at a time, over all pools. Under sg_cuda_lock. */
@@ -495,7 +495,16 @@ static void learn_step(const struct sg_mempool_flight *flight)
         steps[flight->device] = grown;
 }
 
-static void charge_growth(struct sg_mempool_flight *flight, struct sg_lock_state *lock)
+/* True if the driver still has the block. Releases the lock during the query. */
+static bool is_there(uint64_t address, struct sg_lock_state *lock)
+{
+    sg_lock_release(&sg_cuda_lock, lock);
+    bool is_taken = sg_context_has_taken(address);
+    sg_lock_acquire(&sg_cuda_lock, lock);
+    return !is_taken;
+}
+
+static void charge_growth(struct sg_mempool_flight *flight, uint64_t address, struct sg_lock_state *lock)
 {
     uint64_t reserved;
     uint32_t number = flight->number;
@@ -503,12 +512,13 @@ static void charge_growth(struct sg_mempool_flight *flight, struct sg_lock_state
     pools[number].bookings++;
     pools[number].is_emptied = false;
     bool is_known = query_reserved(number, lock, &reserved);
+    if (is_known && reserved < flight->size_bytes) { /* some drivers' counter stays at 0, or the block is gone */
+        bool has_block = is_there(address, lock);
+        is_known = pools[number].handle != NULL && query_reserved(number, lock, &reserved);
+        pools[number].is_opaque |= has_block && is_known && reserved < flight->size_bytes;
+    }
     struct pool *pool = &pools[number];
-    if (pool->handle == NULL)
-        return;
-    if (is_known && reserved < flight->size_bytes) /* less than its own block: some drivers' counter stays at 0 */
-        pool->is_opaque = true;
-    if (pool->is_opaque)
+    if (pool->handle == NULL || pool->is_opaque)
         return;
     recharge(pool, is_known ? reserved : pool->reserved_bytes + sg_self.open.judged_bytes); /* until a query works */
     uint64_t own = sg_self.open.judged_bytes;
@@ -524,13 +534,13 @@ static void charge_growth(struct sg_mempool_flight *flight, struct sg_lock_state
 }
 
 /* Charges the growth even if it will be refused: another thread's query of the pool would charge it meanwhile. */
-void sg_mempool_book(struct sg_mempool_flight *flight)
+void sg_mempool_book(struct sg_mempool_flight *flight, uint64_t address)
 {
     struct sg_lock_state lock;
     flight->excess_bytes = flight->grown_bytes = 0;
     sg_lock_acquire(&sg_cuda_lock, &lock);
     if (flight->number != 0 && !pools[flight->number].is_opaque)
-        charge_growth(flight, &lock);
+        charge_growth(flight, address, &lock);
     sg_lock_release(&sg_cuda_lock, &lock);
 }
 
@@ -620,22 +630,12 @@ static struct pool *pool_of_block(uint64_t block)
     return (block & SG_BLOCK_POOLED) != 0 && pool->is_used && pool->handle != NULL && !pool->is_opaque ? pool : NULL;
 }
 
-void sg_mempool_begin_free(uint64_t block, uint64_t address)
+void sg_mempool_begin_free(uint64_t block, uint64_t address, uint64_t key)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_cuda_lock, &lock);
     struct pool *pool = pool_of_block(block);
-    if (pool != NULL)
-        sg_self.open.free_begun = sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), SG_STREAM_DONE);
-    sg_lock_release(&sg_cuda_lock, &lock);
-}
-
-void sg_mempool_free_in(uint64_t block, uint64_t address, uint64_t key)
-{
-    struct sg_lock_state lock;
-    sg_lock_acquire(&sg_cuda_lock, &lock);
-    struct pool *pool = pool_of_block(block);
-    uint32_t stream = sg_pieces_stream_number(key, true);
+    uint32_t stream = key == SG_SYNC_NOTHING ? SG_STREAM_DONE : sg_pieces_stream_number(key, true);
     if (pool != NULL)
         sg_self.open.free_begun = sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), stream);
     sg_lock_release(&sg_cuda_lock, &lock);

@@ -78,8 +78,9 @@ bool sg_mempool_begin_trim(const struct sg_mempool_flight *flight);
 /* Ends this thread's turn, if it has one, and wakes the waiting requests. */
 void sg_mempool_end_turn(void);
 
-/* The driver has allocated: charges the bytes that the pool has reserved, and fills in the results of `flight`. */
-void sg_mempool_book(struct sg_mempool_flight *flight);
+/* The driver has allocated the block at `address`: charges the bytes that the pool has reserved, and fills in the
+ * results of `flight`. */
+void sg_mempool_book(struct sg_mempool_flight *flight, uint64_t address);
 
 /* The same after a block that exceeded the headroom was freed again. Growth that stays in the pool counts as unwanted.
  * `address` is that block's. */
@@ -88,10 +89,6 @@ void sg_mempool_book_refused(const struct sg_mempool_flight *flight, uint64_t ad
 /* Ends all that this thread's open call has begun in pools: allocation, turn, query and synchronisation. Call it
  * whether the request was granted or not. */
 void sg_mempool_end(void);
-
-/* The block is about to be freed in stream order: only that stream may use its memory until it is synchronised.
- * Replaces what sg_mempool_begin_free has noted. */
-void sg_mempool_free_in(uint64_t block, uint64_t address, uint64_t key);
 
 /* A call of the program that may make pools give memory back: a synchronisation, a trim. After a synchronisation,
  * blocks that were freed before in its stream, or on its device (SG_SYNC_CONTEXT), are free for all streams.
@@ -131,8 +128,10 @@ void sg_mempool_memory_catch_up(void);
 /* A block of a pool has been freed. The entry of a destroyed pool goes with the last block. */
 void sg_mempool_block_gone(uint64_t block);
 
-/* The two halves of a free: before the real call, and after it with its outcome. Blocks outside pools are ignored. */
-void sg_mempool_begin_free(uint64_t block, uint64_t address);
+/* The two halves of a free: before the real call, and after it with its outcome. Blocks outside pools are ignored.
+ * A block freed in stream order: only that stream may use its memory until it is synchronised. With SG_SYNC_NOTHING all
+ * streams may. The last sg_mempool_begin_free before the call counts. */
+void sg_mempool_begin_free(uint64_t block, uint64_t address, uint64_t key);
 void sg_mempool_end_free(uint64_t block, uint64_t address, bool is_freed);
 
 /* Counts and marks the pools whose blocks have disappeared with the primary context of a device. `has_ended`: the

@@ -265,11 +265,11 @@ static SG_INLINE bool begin_allocation(struct alloc *alloc, enum sg_hook hook, c
 /* False if the pool has grown by more than was judged, and the excess does not fit. Excess arises if the driver's steps
  * are larger than known, or if the driver did not use the free piece. The excess is already charged, so it adds nothing
  * to the job's limit: growth 0. */
-static bool may_keep(struct alloc *alloc)
+static bool may_keep(struct alloc *alloc, CUdeviceptr block)
 {
     if (alloc->pool.handle == NULL)
         return true;
-    sg_mempool_book(&alloc->pool);
+    sg_mempool_book(&alloc->pool, block);
     if (alloc->pool.excess_bytes == 0)
         return true;
     settle_flight(alloc); /* or the request below would wait for this one */
@@ -332,7 +332,7 @@ static CUresult end_allocation(struct alloc *alloc, CUresult result, CUdeviceptr
         sg_cuda_close(&alloc->call);
         return result;
     }
-    if (result == CUDA_SUCCESS && !may_keep(alloc) && free_block(*out, alloc->stream) == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && !may_keep(alloc, *out) && free_block(*out, alloc->stream) == CUDA_SUCCESS) {
         drop_growth(alloc, *out);
         *out = before;
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -387,7 +387,7 @@ SG_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_
     uint64_t ends_before = sg_load_acquire(&sg_context_ends); \
     uint64_t block = sg_cuda_is_ours() ? sg_cuda_take_out(&sg_tracker_cuda, dptr) : 0; \
     if ((block & SG_BLOCK_POOLED) != 0) \
-        sg_mempool_free_in(block, dptr, key_of(stream, sg_hook_table[SG_HOOK_##name].is_ptsz)); \
+        sg_mempool_begin_free(block, dptr, key_of(stream, sg_hook_table[SG_HOOK_##name].is_ptsz)); \
     SG_DRIVER_INSIDE(name, dptr, stream); \
     return sg_cuda_given_back(&sg_tracker_cuda, dptr, block, ends_before, result)
 
