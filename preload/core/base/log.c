@@ -5,11 +5,11 @@
 
 #include "base/atomics.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/syscall.h"
 
 #include <asm/ioctls.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 
 static struct {
@@ -57,21 +57,6 @@ static bool would_block(void)
     return sg_syscall(SYS_ppoll, (long)&poll, 1, (long)&at_once, 0, 8, 0) != 1 || (poll.revents & POLLOUT) == 0;
 }
 
-/* Writes with SIGPIPE blocked, and removes the signal if the write caused it. Otherwise a pipe without a reader would
- * end the program for a line that it did not write. */
-static void write_without_sigpipe(const char *bytes, size_t length)
-{
-    const uint64_t pipe_signal = UINT64_C(1) << (SIGPIPE - 1);
-    const struct timespec at_once = {0, 0};
-    uint64_t mask = 0, pending = 0;
-    (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &pipe_signal, &mask);
-    (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
-    long written = sg_sys_write(2, bytes, length);
-    if (written == -EPIPE && (pending & pipe_signal) == 0)
-        (void)sg_syscall(SYS_rt_sigtimedwait, (long)&pipe_signal, 0, (long)&at_once, 8, 0, 0);
-    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &mask, NULL);
-}
-
 void sg_log_line(const char *line)
 {
     static const char line_begin[] = "\r\033[K"; /* the cursor may stand behind a progress bar: erase that */
@@ -83,7 +68,7 @@ void sg_log_line(const char *line)
     for (size_t i = 0; i < length; i++) /* paths and values in the line may contain control characters */
         buffer[begin + i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? '?' : line[i];
     buffer[begin + length] = '\n';
-    write_without_sigpipe(buffer, begin + length + 1);
+    (void)sg_file_write(2, buffer, begin + length + 1);
 }
 
 bool sg_log_may_speak(uint64_t *last_ns)

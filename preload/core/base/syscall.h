@@ -180,24 +180,9 @@ static inline long sg_sys_read(int fd, void *buffer, size_t bytes)
     return sg_syscall(SYS_read, fd, (long)buffer, (long)bytes, 0, 0, 0);
 }
 
-static inline long sg_sys_write(int fd, const void *buffer, size_t bytes)
-{
-    return sg_syscall(SYS_write, fd, (long)buffer, (long)bytes, 0, 0, 0);
-}
-
-static inline long sg_sys_pwrite(int fd, const void *buffer, size_t bytes, uint64_t offset)
-{
-    return sg_syscall(SYS_pwrite64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
-}
-
 static inline long sg_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
 {
     return sg_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
-}
-
-static inline long sg_sys_fallocate(int fd, uint64_t offset, uint64_t bytes)
-{
-    return sg_syscall(SYS_fallocate, fd, 0, (long)offset, (long)bytes, 0, 0);
 }
 
 static inline long sg_sys_flock(int fd, int operation)

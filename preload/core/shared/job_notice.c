@@ -5,6 +5,7 @@
 
 #include "base/options.h"
 #include "base/syscall.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "sparkguard_abi.h"
 #include "base/atomics.h"
@@ -43,7 +44,7 @@ static bool add_key(int fd, uint64_t key)
         if (file_content.key[i] == key)
             return false;
     file_content.key[file_content.count++ % JOBS_MAX] = key;
-    (void)sg_sys_pwrite(fd, &file_content, sizeof file_content, 0);
+    (void)sg_file_write_at(fd, &file_content, sizeof file_content, 0);
     return true;
 }
 

@@ -8,7 +8,7 @@
 #include "shared/same_bytes.h"
 #include "shared/registry_file.h"
 #include "shared/segment.h"
-#include "base/shared_file.h"
+#include "base/file.h"
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -203,7 +203,7 @@ static long reserve_entry(int fd)
     if (own.reserved != 0)
         return own.reserved - 1;
     long number = lock_entry(fd);
-    long result = number >= 0 ? sg_shared_file_keep_open(fd) : number;
+    long result = number >= 0 ? sg_file_keep_open(fd) : number;
     if (result != 0)
         return result;
     own.reserved = number + 1;

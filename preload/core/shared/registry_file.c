@@ -7,7 +7,7 @@
 #include "base/options.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
-#include "base/shared_file.h"
+#include "base/file.h"
 #include "base/syscall.h"
 #include "base/text.h"
 
@@ -64,10 +64,10 @@ static long fill_file(int fd)
                                               .entry_capacity = SG_ENTRY_CAPACITY};
     long result = sg_sys_fchmod(fd, sg_segment_file_mode());
     if (result == 0)
-        result = sg_shared_file_allocate(fd, 0, OWN_BYTES);
+        result = sg_file_allocate(fd, 0, OWN_BYTES);
     if (result != 0)
         return result;
-    result = sg_sys_pwrite(fd, &header, sizeof header, 0);
+    result = sg_file_write_at(fd, &header, sizeof header, 0);
     return result == (long)sizeof header ? 0 : result < 0 ? result : -EIO;
 }
 
@@ -124,7 +124,7 @@ static long check_file(int fd, struct stat *info, struct sg_registry_layout *lay
     layout->entry_bytes = header.entry_bytes;
     layout->is_this_version = header.version == SG_REGISTRY_VERSION;
     bool is_there = (uint64_t)info->st_blocks * 512 >= SG_REGISTRY_BYTES(layout->entry_bytes);
-    return is_there ? 0 : sg_shared_file_reserve(fd, 0, SG_REGISTRY_BYTES(layout->entry_bytes));
+    return is_there ? 0 : sg_file_reserve(fd, 0, SG_REGISTRY_BYTES(layout->entry_bytes));
 }
 
 long sg_registry_file_map(struct sg_registry_file *file)

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/procfs.h"
-#include "base/shared_file.h"
+#include "base/file.h"
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -149,7 +149,7 @@ static void name_file(void)
 static long hold_lock(int fd)
 {
     long result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
-    return result != 0 ? result : sg_shared_file_keep_open(fd);
+    return result != 0 ? result : sg_file_keep_open(fd);
 }
 
 /* Maps the file over [begin, end) of the segment mapping, and not beyond the file's end. Conservative garbage
@@ -210,7 +210,7 @@ static long put_in_place(const char *name, int *lock_fd, int *map_fd)
     while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
         capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
     uint64_t bytes = bytes_for(capacity);
-    result = sg_shared_file_allocate((int)fd, 0, bytes);
+    result = sg_file_allocate((int)fd, 0, bytes);
     if (result == 0)
         result = hold_lock((int)fd);
     if (result != 0)
@@ -221,7 +221,7 @@ static long put_in_place(const char *name, int *lock_fd, int *map_fd)
     *map_fd = (int)fd;
     set_record_capacity(capacity);
     uint64_t used = SG_SEGMENT_BYTES(sg_own->record_used < capacity ? sg_own->record_used : capacity);
-    result = sg_sys_pwrite((int)fd, &sg_segment_mapping, used, 0);
+    result = sg_file_write_at((int)fd, &sg_segment_mapping, used, 0);
     if (result != (long)used)
         return result < 0 ? result : -EIO;
     result = map_file((int)fd, 0, bytes);
@@ -300,9 +300,8 @@ static bool grow_locked(void)
     long fd = open_again(path);
     if (fd < 0)
         return false;
-    bool is_grown =
-        bytes == before || /* with pages of 64 KiB both capacities may need as many */
-        (sg_shared_file_allocate((int)fd, before, bytes - before) == 0 && map_file((int)fd, before, bytes) == 0);
+    bool is_grown = bytes == before || /* with pages of 64 KiB both capacities may need as many */
+                    (sg_file_allocate((int)fd, before, bytes - before) == 0 && map_file((int)fd, before, bytes) == 0);
     (void)sg_sys_close((int)fd);
     if (is_grown)
         set_record_capacity(wanted);
@@ -361,7 +360,7 @@ static long make_mirror_in(int fd, const char *name)
     (void)sg_sys_fchmod(fd, file_mode);
     long result = sg_sys_fstat(fd, &info);
     if (result == 0)
-        result = sg_shared_file_allocate(fd, 0, bytes);
+        result = sg_file_allocate(fd, 0, bytes);
     if (result == 0)
         result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
     if (result != 0)

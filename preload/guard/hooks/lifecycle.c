@@ -27,6 +27,7 @@
 #include "base/compiler.h"
 #include "base/elf_symbols.h"
 #include "base/syscall.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "account/timeline.h"
 #include "hooks/cuda/vmm.h"
@@ -281,7 +282,7 @@ static void set_oom_score(int64_t score)
         sg_text_add(&text, "-");
     sg_text_add_number(&text, (uint64_t)(score < 0 ? -score : score));
     long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
-    long written = fd >= 0 ? sg_sys_write((int)fd, number, text.length) : fd;
+    long written = fd >= 0 ? sg_file_write((int)fd, number, text.length) : fd;
     if (fd >= 0)
         (void)sg_sys_close((int)fd);
     if (written < 0)

@@ -22,6 +22,7 @@
 #include "account/callsites.h"
 #include "base/clock.h"
 #include "base/syscall.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "account/timeline.h"
 #include "shared/retention.h"
@@ -116,7 +117,7 @@ static uint64_t copy_segment(struct sg_segment *copy, uint64_t bytes)
 static long write_all(int fd, const void *bytes, uint64_t length)
 {
     for (uint64_t done = 0; done < length;) {
-        long written = sg_sys_pwrite(fd, (const char *)bytes + done, length - done, done);
+        long written = sg_file_write_at(fd, (const char *)bytes + done, length - done, done);
         if (written <= 0)
             return written < 0 ? written : -ENOSPC;
         done += (uint64_t)written;

@@ -14,6 +14,7 @@
 #include "base/seccomp.h"
 #include "base/clock.h"
 #include "base/syscall.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"
 #include "admit/cgroup.h"
@@ -98,7 +99,7 @@ static long write_request(int fd, uint64_t bytes, bool may_swap)
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add_number(&text, bytes);
     sg_text_add(&text, may_swap ? "\n" : " swappiness=0\n");
-    return sg_sys_write(fd, line, text.length);
+    return sg_file_write(fd, line, text.length);
 }
 
 /* Has the cgroup reclaim `bytes` of file pages. Kernels without commit 68cd9050d871 ("mm: add swappiness= arg to
