@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/procfs.h"
 #include "hooks/mmap/fork.h"
+#include "hooks/python_fork.h"
 #include "account/phases.h"
 #include "hooks/cuda/mempool.h"
 #include "hooks/real.h"
@@ -51,8 +52,9 @@
 static struct {
     /* (atomic) &sg_self of the forking thread that noted the parent's figures; 0: none */
     uint64_t figures_of;
-    bool is_child_begun; /* the child was begun by a handler of another library that ran first and allocated */
-    bool had_segment;    /* the parent had a shared segment */
+    bool is_child_begun;    /* the child was begun by a handler of another library that ran first and allocated */
+    bool had_segment;       /* the parent had a shared segment */
+    bool has_ended_helpers; /* the service threads ended for this fork (python_fork.h) */
 } at_fork SG_AT_FORK;
 
 static uint64_t this_thread(void)
@@ -74,7 +76,11 @@ static void before_fork(void)
     uint64_t figures_of = 0;
     if (!sg_thread_has_been_armed()) /* nothing has been counted yet */
         return;
-    (void)sg_watchdog_end_helpers();
+    /* Set already: a signal handler forks between the handlers of this thread's fork. */
+    if (sg_self.is_forking == 0) {
+        at_fork.has_ended_helpers = sg_python_fork_end_helpers();
+        sg_watchdog_hold_helpers();
+    }
     sg_self.is_forking = 1;
     at_fork.is_child_begun = false;
     sg_tracker_begin_fork();
@@ -90,7 +96,12 @@ static void end_fork(void)
 {
     uint64_t figures_of = this_thread();
     sg_tracker_end_fork();
+    if (sg_self.is_forking != 0)
+        sg_watchdog_let_helpers();
     sg_self.is_forking = 0;
+    if (at_fork.has_ended_helpers)
+        sg_python_fork_resume_helpers();
+    at_fork.has_ended_helpers = false;
     (void)sg_cas_u64(&at_fork.figures_of, &figures_of, 0);
 }
 
@@ -132,6 +143,7 @@ void sg_lifecycle_raw_fork(void)
     sg_store(&at_fork.figures_of, 0);
     at_fork.is_child_begun = true;
     at_fork.had_segment = sg_segment_is_shared();
+    at_fork.has_ended_helpers = false;
     begin_child();
 }
 

@@ -78,8 +78,11 @@ static void wait_for_work(uint32_t seen, uint64_t now)
 {
     uint64_t left = history.due_ns > now ? history.due_ns - now : LOOK_NS; /* due, but postponed: memory is short */
     const struct timespec timeout = {0, (long)(left < LOOK_NS ? left : LOOK_NS - 1)};
-    if (sg_load(&history.asked) == sg_load(&history.answered) && sg_service_thread_is_wanted(&service))
-        (void)sg_sys_futex(&history.wake_count, FUTEX_WAIT_PRIVATE, seen, &timeout);
+    if (sg_load(&history.asked) != sg_load(&history.answered) || !sg_service_thread_is_wanted(&service))
+        return;
+    sg_service_thread_rest(&service);
+    (void)sg_sys_futex(&history.wake_count, FUTEX_WAIT_PRIVATE, seen, &timeout);
+    sg_service_thread_go_on(&service);
 }
 
 static void work(void)
@@ -154,11 +157,28 @@ void sg_history_await(uint64_t until_ns)
     sg_service_thread_await(&service, until_ns);
 }
 
-bool sg_history_stop(void)
+/* How long a fork waits for this thread: not at all for one that waits for a slow disk. */
+static unsigned patience_ms(void)
 {
     uint64_t busy_ns = sg_load(&history.busy_ns);
     bool is_stuck = busy_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) - busy_ns >= FORK_PATIENCE_MS * MS_NS;
-    return sg_service_thread_stop(&service, is_stuck ? 0 : FORK_PATIENCE_MS);
+    return is_stuck ? 0 : FORK_PATIENCE_MS;
+}
+
+bool sg_history_stop(void)
+{
+    return sg_service_thread_stop(&service, patience_ms());
+}
+
+void sg_history_await_rest(void)
+{
+    sg_service_thread_await_rest(&service, patience_ms());
+}
+
+void sg_history_resume(void)
+{
+    if (is_wanted())
+        sg_service_thread_begin(&service);
 }
 
 void sg_history_atfork_child(void)

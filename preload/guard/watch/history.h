@@ -25,6 +25,12 @@ void sg_history_end(bool may_begin);
 /* Asks the history thread to end, and waits for that 50 ms at most. False: there was none. */
 bool sg_history_stop(void);
 
+/* Before a fork: waits until the history thread is at rest (service_thread.h), 50 ms at most. */
+void sg_history_await_rest(void);
+
+/* After sg_history_stop: starts the thread again, if this process needs one. */
+void sg_history_resume(void);
+
 /* After sg_history_stop: waits for the thread's end until `until_ns` (CLOCK_MONOTONIC). */
 void sg_history_await(uint64_t until_ns);
 

@@ -11,12 +11,16 @@
 #include "account/thread_record.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <time.h>
 
 #define SECOND_NS UINT64_C(1000000000)
 
 /* (atomic) service threads, each from before it is made until its work has returned */
 static uint32_t running SG_AT_FORK;
+
+/* (atomic, futex) threads of the program that are forking (sg_service_thread_hold) */
+static uint32_t forking SG_AT_FORK;
 
 static void end(struct sg_service_thread *service, uint64_t pause_ns)
 {
@@ -32,7 +36,9 @@ static void run(void *argument)
     sg_self = (struct sg_thread){.credit = &sg_thread_no_credit};
     sg_thread_count_nothing();
     (void)sg_syscall(SYS_prctl, 15 /* PR_SET_NAME */, (long)"sparkguard", 0, 0, 0, 0);
+    sg_service_thread_go_on(service);
     service->work();
+    sg_service_thread_rest(service);
     end(service, SECOND_NS);
 }
 
@@ -86,6 +92,52 @@ void sg_service_thread_await(struct sg_service_thread *service, uint64_t until_n
         sg_store(&service->given_up, thread);
 }
 
+/* The two words pair with those of sg_service_thread_hold and sg_service_thread_await_rest: each side stores its own
+ * before it reads the other's, so either the thread sees the fork or the fork sees the thread. */
+void sg_service_thread_rest(struct sg_service_thread *service)
+{
+    sg_store(&service->is_working, 0u);
+    if (sg_load(&forking) != 0)
+        (void)sg_sys_futex(&service->is_working, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
+}
+
+void sg_service_thread_go_on(struct sg_service_thread *service)
+{
+    const struct timespec step = {0, 50000000};
+    for (int i = 0;; i++) {
+        sg_store(&service->is_working, 1u);
+        uint32_t seen = sg_load(&forking);
+        if (seen == 0 || i == 20) /* the C library may wait long in a fork, for a lock of the program */
+            return;
+        sg_service_thread_rest(service);
+        (void)sg_sys_futex(&forking, FUTEX_WAIT_PRIVATE, seen, &step);
+    }
+}
+
+void sg_service_thread_hold(void)
+{
+    sg_fetch_add(&forking, 1u);
+}
+
+void sg_service_thread_await_rest(struct sg_service_thread *service, unsigned timeout_ms)
+{
+    const struct timespec step = {0, 1000000};
+    uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + timeout_ms * UINT64_C(1000000);
+    while (sg_load(&service->is_working) != 0 && sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
+        (void)sg_sys_futex(&service->is_working, FUTEX_WAIT_PRIVATE, 1, &step);
+}
+
+void sg_service_thread_let(void)
+{
+    if (sg_fetch_sub(&forking, 1u) == 1)
+        (void)sg_sys_futex(&forking, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
+}
+
+uint32_t sg_service_thread_count(void)
+{
+    return sg_load(&running);
+}
+
 bool sg_service_thread_is_alone(void)
 {
     return sg_procfs_is_left_to(sg_load(&running));
@@ -94,8 +146,10 @@ bool sg_service_thread_is_alone(void)
 void sg_service_thread_atfork_child(struct sg_service_thread *service)
 {
     sg_store(&running, 0u);
+    sg_store(&forking, 0u);
     sg_store(&service->presence, (uint32_t)SG_SERVICE_THREAD_ABSENT);
     sg_store(&service->is_unwanted, 0u);
+    sg_store(&service->is_working, 0u);
     sg_store(&service->not_before_ns, 0u);
     sg_raw_thread_atfork_child(&service->thread);
 }

@@ -202,8 +202,12 @@ static void work(void)
             if (sg_service_thread_is_alone())
                 break;
         }
-        if (sg_service_thread_is_wanted(&watchdog) &&
-            sg_sys_futex(&sg_entry_registry()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT)
+        if (!sg_service_thread_is_wanted(&watchdog))
+            break;
+        sg_service_thread_rest(&watchdog);
+        bool is_called = sg_sys_futex(&sg_entry_registry()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT;
+        sg_service_thread_go_on(&watchdog);
+        if (is_called)
             answer_scan_request();
     }
     sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_WATCHED);
@@ -235,6 +239,27 @@ void sg_watchdog_begin_child(void)
         return;
     sg_admission_join();
     sg_watchdog_consider();
+}
+
+void sg_watchdog_hold_helpers(void)
+{
+    sg_service_thread_hold();
+    sg_service_thread_await_rest(&watchdog, 200);
+    sg_history_await_rest();
+}
+
+void sg_watchdog_let_helpers(void)
+{
+    sg_service_thread_let();
+}
+
+void sg_watchdog_resume_helpers(void)
+{
+    if (sg_self.layers != 0 || sg_self.is_forking != 0 || !sg_segment_is_own())
+        return;
+    if (needs_watchdog() && sg_options.watchdog != SG_WATCHDOG_OFF)
+        sg_service_thread_begin(&watchdog);
+    sg_history_resume();
 }
 
 bool sg_watchdog_end_helpers(void)

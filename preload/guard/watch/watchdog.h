@@ -5,9 +5,9 @@
  * SPARKGUARD_WATCHDOG). Only processes that use CUDA or hold 256 MiB have one. It reads only /proc and cgroups,
  * allocates nothing, and locks its memory where RLIMIT_MEMLOCK allows.
  *
- * It ends before fork, because Python warns about threads there, and starts again with a request at least a second
- * later. A forked child whose parent holds 256 MiB gets a watchdog at once. It also ends when no other thread of the
- * program is left.
+ * It rests while the program forks. It ends before a fork that counts the program's threads, and is back right after it
+ * (hooks/python_fork.h). A forked child whose parent holds 256 MiB gets a watchdog at once. It also ends when no other
+ * thread of the program is left.
  */
 #ifndef SG_PRELOAD_WATCH_WATCHDOG_H
 #define SG_PRELOAD_WATCH_WATCHDOG_H
@@ -24,7 +24,15 @@ void sg_watchdog_consider(void);
  * allocator need not handle fork). */
 void sg_watchdog_begin_child(void);
 
-/* Before fork and other calls that the library's threads must not see: asks the watchdog and the history thread to
+/* Around a fork: the watchdog and the history thread rest from hold to let. hold waits until they do, 200 ms and 50 ms
+ * at most. */
+void sg_watchdog_hold_helpers(void);
+void sg_watchdog_let_helpers(void);
+
+/* After sg_watchdog_end_helpers: starts the threads again at once, without waiting for a request. */
+void sg_watchdog_resume_helpers(void);
+
+/* Before calls that the library's threads must not see: asks the watchdog and the history thread to
  * end. Waits until the kernel has removed both, 200 ms and 50 ms at most. False: there was none. */
 bool sg_watchdog_end_helpers(void);
 

@@ -1,0 +1,129 @@
+"""A process that holds much is watched at all times, whatever it does and though it asks for nothing."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+from lib.machine import MIB, set_available
+from lib.target import CC
+from lib.waiting import wait_until
+
+# Holds 300 MiB, forks with each line that it reads, and then only computes: no call that the guard hooks.
+COMPUTES = """
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void)
+{
+    char byte, *block = malloc(300 << 20);
+    if (block == NULL)
+        return 1;
+    memset(block, 1, 300 << 20);
+    for (;;) {
+        if (write(1, "ready\\n", 6) != 6 || read(0, &byte, 1) != 1 || byte == 'e')
+            return 0;
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        waitpid(child, NULL, 0);
+    }
+}
+"""
+
+
+@pytest.fixture
+def computes(tmp_path):
+    (tmp_path / "computes.c").write_text(COMPUTES)
+    subprocess.run([CC, "-fno-builtin", "-o", tmp_path / "computes", tmp_path / "computes.c"], check=True)
+    return tmp_path / "computes"
+
+
+def wait_for_a_look(place, pid):
+    entry = place.ledger.of(pid)
+    looked = place.ledger.get("watched_ns", entry)
+    wait_until(lambda: place.ledger.get("watched_ns", entry) > looked)
+
+
+def test_parent_is_watched_after_each_fork_without_a_request(place, computes):
+    tenant = place.tenant([computes])
+    tenant.ready()
+    wait_for_a_look(place, tenant.pid)
+    for _ in range(3):
+        tenant.go("f").ready()
+        wait_for_a_look(place, tenant.pid)
+    tenant.go("e")
+    assert tenant.process.wait() == 0
+
+
+def test_parent_that_forked_is_ended_at_the_floor(place, computes):
+    place.env |= {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M"}
+    tenant = place.tenant([computes])
+    tenant.ready()
+    wait_for_a_look(place, tenant.pid)
+    tenant.go("f").ready()
+    set_available(place, 48 * MIB)
+    assert tenant.process.wait() < 0
+
+
+def test_forks_call_no_scans_of_others(place, computes):
+    """`call` in the head of the registry makes each watchdog of the machine scan what its process was promised."""
+    tenant = place.tenant([computes])
+    tenant.ready()
+    wait_for_a_look(place, tenant.pid)
+    called = place.ledger.get("call")
+    for _ in range(3):
+        tenant.go("f").ready()
+    assert place.ledger.get("call") == called
+    tenant.go("e")
+    assert tenant.process.wait() == 0
+
+
+# Forks twice, then computes in the interpreter alone. Warnings are errors: 3.12 and later warn where a process of several threads forks.
+PYTHON = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+block = libc.malloc(ctypes.c_size_t(300 << 20))
+ctypes.memset(ctypes.c_void_p(block), 1, 300 << 20)
+def ready():
+    os.write(1, b"ready\\n")
+    return os.read(0, 1)
+while ready() == b"f":
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def python_that_counts_threads():
+    for name in (sys.executable, "python3.12", "python3.13", "python3.14"):
+        if path := shutil.which(name):
+            command = [path, "-c", "import sys; print(sys.executable if sys.version_info >= (3, 12) else '')"]
+            if found := subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip():
+                return found
+    return pytest.skip("no Python that warns about threads (3.12)")
+
+
+def test_python_forks_without_a_warning_and_is_watched_again(place):
+    tenant = place.tenant([python_that_counts_threads(), "-W", "error", "-S", "-c", PYTHON])
+    tenant.ready()
+    for _ in range(3):
+        wait_for_a_look(place, tenant.pid)
+        tenant.go("f").ready()
+    wait_for_a_look(place, tenant.pid)
+    tenant.go("e")
+    assert tenant.process.wait() == 0
+    assert tenant.process.stderr.read() == ""
+
+
+def test_old_python_is_watched_after_a_fork(place):
+    tenant = place.tenant([sys.executable, "-S", "-c", PYTHON])
+    tenant.ready()
+    wait_for_a_look(place, tenant.pid)
+    tenant.go("f").ready()
+    wait_for_a_look(place, tenant.pid)
+    tenant.go("e")
+    assert tenant.process.wait() == 0
