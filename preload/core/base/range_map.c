@@ -27,9 +27,26 @@ struct place {
     uint32_t item;
 };
 
+/* The chunks of the pools before this one, and so the number of its first chunk. */
+static uint32_t chunks_before(uint32_t pool)
+{
+    return ((1u << pool) - 1) * SG_RANGE_FIRST_CHUNKS;
+}
+
+static uint32_t pool_of(uint32_t number)
+{
+    return 31 - (uint32_t)__builtin_clz(number / SG_RANGE_FIRST_CHUNKS + 1);
+}
+
+static struct sg_range_chunk *chunk_numbered(const struct sg_range_map *ranges, uint32_t number)
+{
+    uint32_t pool = pool_of(number);
+    return &ranges->pool[pool][number - chunks_before(pool)];
+}
+
 static struct sg_range_chunk *chunk_at(const struct sg_range_map *ranges, uint32_t chunk)
 {
-    return &ranges->pool[ranges->order[chunk]];
+    return chunk_numbered(ranges, ranges->order[chunk]);
 }
 
 static bool is_end(const struct sg_range_map *ranges, struct place place)
@@ -94,20 +111,33 @@ static void update_sums(struct sg_range_map *ranges, const struct sg_range *piec
     ranges->changed_sites |= 1u << site;
 }
 
-/* Inserts an empty chunk at `position` of the order. False: all chunks are in use. */
+static size_t pool_bytes(uint32_t pool)
+{
+    return ((size_t)SG_RANGE_FIRST_CHUNKS << pool) * sizeof(struct sg_range_chunk);
+}
+
+/* Maps the pool that has the first chunk never used, if it is not there yet. False: all chunks are in use, or no memory
+ * is left. */
+static bool has_fresh_chunk(struct sg_range_map *ranges)
+{
+    if (ranges->pool_used >= SG_RANGE_CHUNKS)
+        return false;
+    uint32_t pool = pool_of(ranges->pool_used);
+    if (ranges->pool[pool] == NULL) {
+        void *fresh = sg_sys_mmap(NULL, pool_bytes(pool), PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        ranges->pool[pool] = sg_is_error(fresh) ? NULL : fresh;
+    }
+    return ranges->pool[pool] != NULL;
+}
+
+/* Inserts an empty chunk at `position` of the order. False: no chunk is left. */
 static bool add_chunk(struct sg_range_map *ranges, uint32_t position)
 {
-    if (ranges->pool == NULL) {
-        void *pool = sg_sys_mmap(NULL, (size_t)SG_RANGE_CHUNKS * sizeof(struct sg_range_chunk), PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (sg_is_error(pool))
-            return false;
-        ranges->pool = pool;
-    }
     uint16_t fresh;
     if (ranges->free_count > 0)
         fresh = ranges->free_chunk[--ranges->free_count];
-    else if (ranges->pool_used < SG_RANGE_CHUNKS)
+    else if (has_fresh_chunk(ranges))
         fresh = (uint16_t)ranges->pool_used++;
     else
         return false;
@@ -115,7 +145,7 @@ static bool add_chunk(struct sg_range_map *ranges, uint32_t position)
             (ranges->chunk_count - position) * sizeof ranges->order[0]);
     ranges->order[position] = fresh;
     ranges->chunk_count++;
-    ranges->pool[fresh].count = 0;
+    chunk_numbered(ranges, fresh)->count = 0;
     return true;
 }
 
@@ -420,7 +450,8 @@ void sg_range_map_clear(struct sg_range_map *ranges)
 
 void sg_range_map_destroy(struct sg_range_map *ranges)
 {
-    if (ranges->pool != NULL)
-        (void)sg_sys_munmap(ranges->pool, (size_t)SG_RANGE_CHUNKS * sizeof(struct sg_range_chunk));
+    for (uint32_t pool = 0; pool < SG_RANGE_POOLS; pool++)
+        if (ranges->pool[pool] != NULL)
+            (void)sg_sys_munmap(ranges->pool[pool], pool_bytes(pool));
     memset(ranges, 0, sizeof *ranges);
 }

@@ -8,8 +8,9 @@
  * range begins, in units of SG_SHARED_UNIT bytes: file << SG_SHARED_SHIFT | unit. A second index, `shared`, has these
  * units as its addresses. The flags of its ranges say how often each unit is mapped.
  *
- * Not thread-safe: the owner of an index protects it with one struct sg_lock, which blocks signals. Memory: one
- * mapping, touched only as needed; no malloc. Cost: two binary searches and a memmove of at most one 4 KiB chunk; twice
+ * Not thread-safe: the owner of an index protects it with one struct sg_lock, which blocks signals. Memory: mappings
+ * made as needed, of 64 KiB first and each as large as all before it, because a program may lock all its mappings
+ * (mlockall); no malloc. Cost: two binary searches and a memmove of at most one 4 KiB chunk; twice
  * that for shared memory.
  */
 #ifndef SG_PRELOAD_BASE_RANGE_MAP_H
@@ -52,13 +53,13 @@ struct sg_range {
 
 struct sg_range_chunk;
 
-enum { SG_RANGE_CHUNKS = 8192 };
+enum { SG_RANGE_FIRST_CHUNKS = 16, SG_RANGE_POOLS = 9, SG_RANGE_CHUNKS = SG_RANGE_FIRST_CHUNKS * 511 };
 
 /* All zero is a valid empty index. */
 struct sg_range_map {
-    struct sg_range_chunk *pool;
-    struct sg_range_map *shared; /* units of shared memory that COUNTED ranges map, or NULL */
-    uint64_t counted_bytes;      /* sum of the COUNTED ranges; each unit of shared memory counts once */
+    struct sg_range_chunk *pool[SG_RANGE_POOLS]; /* the first has SG_RANGE_FIRST_CHUNKS, each next twice as many */
+    struct sg_range_map *shared;                 /* units of shared memory that COUNTED ranges map, or NULL */
+    uint64_t counted_bytes;                      /* sum of the COUNTED ranges; each unit of shared memory counts once */
     struct {
         uint64_t bytes;
         uint32_t count;
@@ -66,7 +67,7 @@ struct sg_range_map {
     bool is_changed;        /* in `shared`: units were added or removed; the user clears it */
     uint32_t changed_sites; /* bit n: site[n] has changed; the user clears it */
     uint32_t chunk_count;   /* chunks in use, the length of `order` */
-    uint32_t pool_used;     /* chunks of the pool ever used */
+    uint32_t pool_used;     /* chunks of the pools ever used */
     uint32_t free_count;
     uint16_t order[SG_RANGE_CHUNKS];
     uint16_t free_chunk[SG_RANGE_CHUNKS];

@@ -24,7 +24,7 @@ struct row {
     uint32_t is_other; /* 1: the range is another process's */
 };
 
-enum { ROWS_MAX = SG_ENTRY_CAPACITY * SG_FILE_CAPACITY };
+enum { ROWS_MAX = SG_ENTRY_CAPACITY * SG_FILE_CAPACITY, ROWS_FIRST = 8 * SG_FILE_CAPACITY };
 
 /* The state of a registry entry when it was gathered. Its ranges have not changed while claim, version, groups and
  * has_rows are the same. */
@@ -49,7 +49,7 @@ static struct gathering {
     struct note notes[SG_ENTRY_CAPACITY], own_note;
     uint32_t noted;   /* notes that were written, from the first on */
     struct row *rows; /* in descending order of missing_bytes */
-    uint32_t row_count;
+    uint32_t row_count, row_capacity;
     uint64_t promised[SG_SAME_COUNT], held_by_job;
     struct sg_range_map covered;        /* scratch */
     struct origin origins[ORIGINS_MAX]; /* scratch */
@@ -90,16 +90,26 @@ static bool renew(const struct gathering *g, struct note *note, const struct sg_
 
 /* ---- gathering --------------------------------------------------------------------------------------------------- */
 
+/* Ensures room for the rows of one more entry. The memory doubles, because a program may lock all its mappings. */
 static bool has_row_capacity(struct gathering *g)
 {
-    if (g->rows == NULL) {
-        void *memory = sg_sys_mmap(NULL, (size_t)ROWS_MAX * sizeof *g->rows, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (sg_is_error(memory))
-            return false;
-        g->rows = memory;
-    }
-    return g->row_count + SG_FILE_CAPACITY <= ROWS_MAX;
+    if (g->row_count + SG_FILE_CAPACITY <= g->row_capacity)
+        return true;
+    uint32_t capacity = g->row_capacity != 0 ? g->row_capacity * 2 : ROWS_FIRST;
+    void *memory = capacity > ROWS_MAX ? NULL
+                                       : sg_sys_mmap(NULL, capacity * sizeof *g->rows, PROT_READ | PROT_WRITE,
+                                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == NULL || sg_is_error(memory))
+        return false;
+    struct row *before = g->rows;
+    uint32_t had = g->row_capacity;
+    if (before != NULL)
+        memcpy(memory, before, g->row_count * sizeof *before);
+    g->rows = memory;
+    sg_store_release(&g->row_capacity, capacity); /* a child that is forked in between finds rows for each capacity */
+    if (before != NULL)
+        (void)sg_sys_munmap(before, had * sizeof *before);
+    return true;
 }
 
 /* Adds the rows of a registry entry. Adds none while its owner changes them; sg_same_bytes_read then reports the bytes
