@@ -468,6 +468,12 @@ void sg_registry_inherit(uint64_t bytes, uint32_t parent_pid)
     memcpy(sg_own->origin, own.origin, sizeof own.origin);
 }
 
+void sg_registry_place(uintptr_t *begin, uintptr_t *end)
+{
+    *begin = (uintptr_t)sg_entry_shared_registry();
+    *end = *begin != 0 ? *begin + SG_REGISTRY_BYTES(own.file.entry_bytes) : 0;
+}
+
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 void sg_registry_announce(uint64_t source, uint64_t bytes)

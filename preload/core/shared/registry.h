@@ -87,6 +87,9 @@ struct sg_claim_entry {
 };
 long sg_registry_add_claim(const struct sg_claim_entry *words, struct sg_registry_entry **entry);
 
+/* Finds the mapping of the shared registry; *end is 0 if there is none. Any thread. */
+void sg_registry_place(uintptr_t *begin, uintptr_t *end);
+
 /* ---- requests ---- */
 
 /* Queues a request for `bytes` of `source` (SG_SOURCE_..., or a device's identity) at the end of the machine's order.

@@ -308,6 +308,13 @@ static bool grow_locked(void)
     return is_grown;
 }
 
+void sg_segment_unused(uintptr_t *begin, uintptr_t *end)
+{
+    uintptr_t mapping = (uintptr_t)&sg_segment_mapping;
+    *begin = mapping + bytes_for(sg_segment_record_capacity());
+    *end = mapping + sizeof sg_segment_mapping;
+}
+
 bool sg_segment_grow(uint32_t seen)
 {
     struct sg_lock_state state;

@@ -41,6 +41,10 @@ bool sg_segment_is_shared(void);
 /* The file's path. Valid after sg_segment_attach. */
 const char *sg_segment_path(void);
 
+/* Finds the whole pages of sg_segment_mapping behind the last record that fits into the file now: nothing uses them.
+ * Any thread. */
+void sg_segment_unused(uintptr_t *begin, uintptr_t *end);
+
 /* The mode of files in SPARKGUARD_DIR: 0600, or 0660 if a group shares it. Valid after sg_segment_attach. */
 unsigned sg_segment_file_mode(void);
 

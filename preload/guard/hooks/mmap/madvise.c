@@ -11,6 +11,7 @@
 #include "hooks/lifecycle.h"
 #include "hooks/mmap/change.h"
 #include "hooks/mmap/fork.h"
+#include "hooks/mmap/lock_all.h"
 #include "hooks/real.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -202,7 +203,7 @@ SG_EXPORT int mlockall(int flags)
         add_absent(&request, 0, SG_MAP_MAX);
     if (!ask(&request, "mlockall"))
         return -1;
-    int answer = SG_REAL(mlockall)(flags);
+    int answer = sg_lock_all(flags);
     settle(&request, answer == 0);
     if (answer == 0)
         sg_mmap_lock_future((flags & MCL_FUTURE) != 0 && (flags & MCL_ONFAULT) == 0);
