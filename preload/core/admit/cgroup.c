@@ -201,13 +201,14 @@ static bool read_used(struct level *level)
 bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out)
 {
     *out = *constraint;
-    if (is_machine)
-        return true;
-    if (constraint->hard_limit_bytes == UNLIMITED)
-        return false;
-    out->limit_bytes = constraint->hard_limit_bytes;
-    out->headroom_bytes = out->limit_bytes > constraint->used_bytes ? out->limit_bytes - constraint->used_bytes : 0;
-    sg_snapshot_set_reserve(out, false);
+    if (!is_machine) {
+        if (constraint->hard_limit_bytes == UNLIMITED)
+            return false;
+        uint64_t limit = constraint->hard_limit_bytes, used = constraint->used_bytes;
+        out->limit_bytes = limit;
+        out->headroom_bytes = limit > used ? limit - used : 0;
+    }
+    sg_snapshot_set_danger_lines(out, is_machine);
     return true;
 }
 

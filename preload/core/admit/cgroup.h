@@ -17,7 +17,8 @@ uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1]);
 void sg_cgroup_refresh(struct sg_snapshot *snapshot);
 
 /* Stores the constraint with its hard limit only (memory.max without memory.high), which no process may exceed. False:
- * the cgroup has no hard limit. The machine is copied as it is. */
+ * the cgroup has no hard limit. The machine has no other limit. Reserve and floor are those of the
+ * watchdog (sg_snapshot_set_danger_lines). */
 bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out);
 
 /* Path, below SPARKGUARD_SYSTEM_ROOT, of the lowest v2 cgroup around this process that is seen, whether it bounds

@@ -45,7 +45,7 @@ extern struct sg_headroom_last {
  * also asks the kernel how far quiet processes have touched their promises; used before a refusal. */
 void sg_headroom_refresh(uint64_t device, bool is_closely);
 
-/* One constraint of the last snapshot, by the kernel's figures alone. Constraint 0 is the machine (identity 0), the
+/* One constraint of the last snapshot, by the kernel's figures alone, with the watchdog's reserve and floor. Constraint 0 is the machine (identity 0), the
  * others are cgroups. Only hard limits count (memory.max, not memory.high). False: no constraint has this number. */
 struct sg_headroom_state {
     uint64_t headroom_bytes, reserve_bytes, floor_bytes, identity;

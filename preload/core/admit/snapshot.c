@@ -30,12 +30,10 @@ const char *sg_snapshot_read(const char *path)
     return sg_text_read_file(full, scratch, sizeof scratch) > 0 ? scratch : NULL;
 }
 
-void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
+/* Sets reserve and floor by these sizes; one that is not set is the default. */
+static void set_lines(struct sg_constraint *constraint, bool is_machine, struct sg_size reserve, struct sg_size floor)
 {
-    uint64_t limit = constraint->limit_bytes;
-    uint64_t set = sg_load(&sg_entry_own()->set_reserve_bytes);
-    struct sg_size reserve = set != 0 ? (struct sg_size){.bytes = set, .is_set = true} : sg_options.reserve;
-    uint64_t bytes;
+    uint64_t limit = constraint->limit_bytes, bytes;
     if (!reserve.is_set) {
         bytes = sg_size_of((struct sg_size){.percent_milli = 8000}, limit);
         if (is_machine && bytes < 512 * MIB)
@@ -45,11 +43,34 @@ void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
         if (!is_machine && reserve.percent_milli == 0 && bytes > limit / 4)
             bytes = limit / 4;
     }
-    uint64_t floor_bytes = sg_options.floor.is_set ? sg_size_of(sg_options.floor, limit) : bytes / 4;
-    if (is_machine)
-        bytes = sg_bounds_reserve(bytes, &floor_bytes, limit);
     constraint->reserve_bytes = bytes;
-    constraint->floor_bytes = floor_bytes < bytes ? floor_bytes : bytes;
+    constraint->floor_bytes = floor.is_set ? sg_size_of(floor, limit) : bytes / 4;
+}
+
+void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
+{
+    uint64_t set = sg_load(&sg_entry_own()->set_reserve_bytes);
+    struct sg_size reserve = set != 0 ? (struct sg_size){.bytes = set, .is_set = true} : sg_options.reserve;
+    set_lines(constraint, is_machine, reserve, sg_options.floor);
+    if (is_machine)
+        constraint->reserve_bytes =
+            sg_bounds_reserve(constraint->reserve_bytes, &constraint->floor_bytes, constraint->limit_bytes);
+    if (constraint->floor_bytes > constraint->reserve_bytes)
+        constraint->floor_bytes = constraint->reserve_bytes;
+}
+
+/* The size, or none if it leaves nothing of the constraint. */
+static struct sg_size possible(struct sg_size size, uint64_t limit_bytes)
+{
+    return sg_size_of(size, limit_bytes) < limit_bytes ? size : (struct sg_size){.is_set = false};
+}
+
+void sg_snapshot_set_danger_lines(struct sg_constraint *constraint, bool is_machine)
+{
+    uint64_t limit = constraint->limit_bytes;
+    set_lines(constraint, is_machine, possible(sg_options.reserve, limit), possible(sg_options.floor, limit));
+    if (constraint->floor_bytes > constraint->reserve_bytes)
+        constraint->floor_bytes = constraint->reserve_bytes;
 }
 
 uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char *const *explained, size_t count)

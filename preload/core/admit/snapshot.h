@@ -61,7 +61,12 @@ bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes
 /* The field `total` of a file of the kernel less the `count` fields that explain parts of it; not below 0. Any thread. */
 uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char *const *explained, size_t count);
 
-/* Sets a constraint's reserve and floor from its limit_bytes and the options. */
+/* Sets a constraint's reserve and floor, which requests are compared with, from its limit_bytes, the options, what
+ * sparkguard --set has set, and the user's bounds. */
 void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine);
+
+/* The same for the watchdog, from limit_bytes and the options alone: neither sparkguard --set nor a user's bound decides
+ * who is ended, or when. Options that leave nothing of the constraint count as not set. */
+void sg_snapshot_set_danger_lines(struct sg_constraint *constraint, bool is_machine);
 
 #endif

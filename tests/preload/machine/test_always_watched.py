@@ -1,11 +1,12 @@
 """A process that holds much is watched at all times, whatever it does and though it asks for nothing."""
 
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
-from lib.machine import MIB, set_available
+from lib.machine import GIB, MIB, set_available
 from lib.target import CC
 from lib.waiting import wait_until
 
@@ -125,5 +126,50 @@ def test_old_python_is_watched_after_a_fork(place):
     wait_for_a_look(place, tenant.pid)
     tenant.go("f").ready()
     wait_for_a_look(place, tenant.pid)
+    tenant.go("e")
+    assert tenant.process.wait() == 0
+
+
+# ---- when it is ended ----
+
+
+def looks_on(place, pid, times=5):
+    """Its watchdog looks several times more, and lets it live."""
+    for _ in range(times):
+        wait_for_a_look(place, pid)
+
+
+@pytest.fixture
+def holder(place, computes):
+    place.env["SPARKGUARD_RESERVE"] = "200M"
+    tenant = place.tenant([computes])
+    tenant.ready()
+    wait_for_a_look(place, tenant.pid)
+    return tenant
+
+
+def test_reserve_that_is_set_for_a_job_ends_nobody(place, holder):
+    command = [place.guard.build / "sparkguard", "--set", "job", "reserve=12G"]
+    subprocess.run(command, env=place.guard.environment(place.env, preload=()), check=True, capture_output=True)
+    set_available(place, GIB)
+    looks_on(place, holder.pid)
+    assert [what for what in place.events(holder.pid) if "watchdog" in what] == []
+    set_available(place, 40 * MIB)
+    assert holder.process.wait() == -15
+
+
+def test_reserve_that_bounds_a_user_ends_nobody(place, computes):
+    place.machine.write("etc/sparkguard.conf", f"{os.getuid()} reserve=12G")
+    place.env["SPARKGUARD_RESERVE"] = "200M"
+    tenant = place.tenant([computes])
+    set_available(place, GIB)
+    assert tenant.process.wait() == 1  # refused: below the bound
+    set_available(place, 15 * GIB)
+    tenant = place.tenant([computes])
+    tenant.ready()
+    wait_for_a_look(place, tenant.pid)
+    set_available(place, GIB)
+    looks_on(place, tenant.pid)
+    assert [what for what in place.events(tenant.pid) if "watchdog" in what] == []
     tenant.go("e")
     assert tenant.process.wait() == 0

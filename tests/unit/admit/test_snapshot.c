@@ -8,6 +8,8 @@
 #include "admit/snapshot.h"
 #include "account/mapping_kind.h"
 #include "admit/cgroup.h"
+#include "base/atomics.h"
+#include "shared/own_entry.h"
 
 #include <inttypes.h>
 #include <sys/mman.h>
@@ -128,6 +130,13 @@ static struct sg_constraint kept(uint64_t limit_bytes, bool is_machine)
     return constraint;
 }
 
+static struct sg_constraint watched(uint64_t limit_bytes, bool is_machine)
+{
+    struct sg_constraint constraint = {.limit_bytes = limit_bytes};
+    sg_snapshot_set_danger_lines(&constraint, is_machine);
+    return constraint;
+}
+
 static void set_size(struct sg_size *size, const char *text)
 {
     CHECK_EQUAL(sg_parse_size(text, size), 0);
@@ -148,6 +157,27 @@ CHILD_TEST(the_machine_keeps_at_least_512_mib_but_no_more_than_a_quarter_for_tha
     CHECK_EQUAL(kept(GIB, true).reserve_bytes, 256 * MIB);
     CHECK_EQUAL(kept(6400 * MIB, true).reserve_bytes, 512 * MIB);
     CHECK_EQUAL(kept(6500 * MIB, true).reserve_bytes, 520 * MIB);
+}
+
+CHILD_TEST(what_is_set_for_a_job_moves_no_line_of_the_watchdog)
+{
+    sg_store(&sg_entry_own()->set_reserve_bytes, 50 * GIB);
+    CHECK_EQUAL(kept(100 * GIB, true).reserve_bytes, 50 * GIB);
+    CHECK_EQUAL(watched(100 * GIB, true).reserve_bytes, 8 * GIB);
+    CHECK_EQUAL(watched(100 * GIB, true).floor_bytes, 2 * GIB);
+    CHECK_EQUAL(watched(100 * MIB, false).floor_bytes, 2 * MIB);
+}
+
+CHILD_TEST(an_option_beyond_the_machine_moves_no_line_of_the_watchdog)
+{
+    set_size(&sg_options.reserve, "200G");
+    set_size(&sg_options.floor, "100G");
+    CHECK_EQUAL(watched(100 * GIB, true).reserve_bytes, 8 * GIB);
+    CHECK_EQUAL(watched(100 * GIB, true).floor_bytes, 2 * GIB);
+    set_size(&sg_options.reserve, "20G");
+    set_size(&sg_options.floor, "10G");
+    CHECK_EQUAL(watched(100 * GIB, true).reserve_bytes, 20 * GIB);
+    CHECK_EQUAL(watched(100 * GIB, true).floor_bytes, 10 * GIB);
 }
 
 CHILD_TEST(a_reserve_in_percent_is_of_each_constraint)
@@ -400,6 +430,8 @@ int main(void)
         cmocka_unit_test(a_huge_cma_figure_takes_no_more_than_there_is),
         cmocka_unit_test(the_default_reserve_is_8_percent_and_the_floor_a_quarter_of_it),
         cmocka_unit_test(the_machine_keeps_at_least_512_mib_but_no_more_than_a_quarter_for_that),
+        cmocka_unit_test(what_is_set_for_a_job_moves_no_line_of_the_watchdog),
+        cmocka_unit_test(an_option_beyond_the_machine_moves_no_line_of_the_watchdog),
         cmocka_unit_test(a_reserve_in_percent_is_of_each_constraint),
         cmocka_unit_test(a_reserve_in_bytes_is_at_most_a_quarter_of_a_cgroup),
         cmocka_unit_test(the_floor_never_lies_above_the_reserve),
