@@ -4,6 +4,8 @@
  */
 #include "base/loaded.h"
 
+#include "base/compiler.h"
+
 #include <string.h>
 
 enum { OBJECTS_MAX = 256 }; /* objects that one search visits */
@@ -121,50 +123,67 @@ bool sg_loaded_is_ahead(const struct sg_object *object)
     return sg_loaded_holding(_DYNAMIC, &ours) && object->position < ours.position;
 }
 
-static bool is_queued(const struct sg_object *queue, unsigned count, const Elf64_Dyn *dynamic)
+/* Objects that a search has yet to visit or has visited. Each is known by its dynamic section alone: a caller's stack
+ * may be small. */
+struct queue {
+    const Elf64_Dyn *dynamic[OBJECTS_MAX];
+    unsigned count;
+};
+
+static void add_to_queue(struct queue *queue, const Elf64_Dyn *dynamic)
 {
-    for (unsigned i = 0; i < count; i++)
-        if (queue[i].dynamic == dynamic)
-            return true;
-    return false;
+    for (unsigned i = 0; i < queue->count; i++)
+        if (queue->dynamic[i] == dynamic)
+            return;
+    if (queue->count < OBJECTS_MAX)
+        queue->dynamic[queue->count++] = dynamic;
 }
 
-/* Searches the objects of `queue` and then the objects that they need, breadth first. Only functions of objects at
- * position `from` or later in the linker's list match. */
-static void *find_after(struct sg_object *queue, unsigned count, const char *symbol, unsigned from)
+static void add_needed(struct queue *queue, const struct sg_object *object)
 {
-    for (unsigned at = 0; at < count; at++) {
-        struct sg_elf_symbols symbols;
-        /* cppcheck-suppress uninitvar ; dl_iterate_phdr has filled the first element */
-        const Elf64_Dyn *entry = queue[at].dynamic;
-        const char *needed;
+    struct sg_elf_symbols symbols;
+    struct sg_object other;
+    const Elf64_Dyn *entry = object->dynamic;
+    const char *needed;
+    if (!sg_elf_symbols_open(&symbols, object->bias, object->dynamic))
+        return;
+    while ((needed = next_text(&symbols, &entry, DT_NEEDED)) != NULL)
+        if (sg_loaded_named(needed, &other))
+            add_to_queue(queue, other.dynamic);
+}
+
+/* Searches an object and then the objects that it needs, breadth first. Only functions of objects at position `from` or
+ * later in the linker's list match. */
+static SG_APART void *find_after(const struct sg_object *first, const char *symbol, unsigned from)
+{
+    struct queue queue;
+    queue.count = 0;
+    add_to_queue(&queue, first->dynamic);
+    for (unsigned at = 0; at < queue.count; at++) {
+        struct sg_object object;
         void *function = NULL;
-        if (queue[at].position >= from)
-            function = own_function(queue[at].bias, queue[at].dynamic, symbol);
+        if (!sg_loaded_holding(queue.dynamic[at], &object)) /* unloaded meanwhile */
+            continue;
+        if (object.position >= from)
+            function = own_function(object.bias, object.dynamic, symbol);
         if (function != NULL)
             return function;
-        if (!sg_elf_symbols_open(&symbols, queue[at].bias, queue[at].dynamic))
-            continue;
-        while (count < OBJECTS_MAX && (needed = next_text(&symbols, &entry, DT_NEEDED)) != NULL)
-            if (sg_loaded_named(needed, &queue[count]) && !is_queued(queue, count, queue[count].dynamic))
-                count++;
+        add_needed(&queue, &object);
     }
     return NULL;
 }
 
 void *sg_loaded_find(const struct sg_object *object, const char *symbol)
 {
-    struct sg_object queue[OBJECTS_MAX];
-    queue[0] = *object;
-    return find_after(queue, 1, symbol, 0);
+    return find_after(object, symbol, 0);
 }
 
 void *sg_loaded_next(const char *symbol)
 {
-    struct sg_object queue[OBJECTS_MAX], ours;
-    struct search search = {.kind = BY_POSITION, .address = 0, .found = &queue[0]};
+    struct sg_object program, ours;
+    struct search search = {.kind = BY_POSITION, .address = 0, .found = &program};
     void *function = sg_elf_symbols_next(symbol);
     if (function == NULL && sg_loaded_holding(_DYNAMIC, &ours) && dl_iterate_phdr(visit, &search) != 0)
-        function = find_after(queue, 1, symbol, ours.position);
+        function = find_after(&program, symbol, ours.position);
     return function;
 }

@@ -5,8 +5,9 @@
  *
  * WHAT: small, large, refused (malloc); free (of 64 MiB that were touched); resize (realloc, of 64 MiB); map; unmap
  * (of 64 MiB that were touched); protect (64 MiB that were reserved become writable); fork (with 300 MiB; the
- * child's part).
+ * child's part); dlsym, dlsym_next, dlsym_hooked (of a name that the guard has a hook for).
  */
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,6 +50,12 @@ static void do_it(int signal)
         munmap(block, 64 * MIB);
     else if (is("protect"))
         mprotect(block, 64 * MIB, PROT_READ | PROT_WRITE);
+    else if (is("dlsym"))
+        block = dlsym(RTLD_DEFAULT, "cos");
+    else if (is("dlsym_next"))
+        block = dlsym(RTLD_NEXT, "qsort");
+    else if (is("dlsym_hooked"))
+        block = dlsym(RTLD_DEFAULT, "cuInit");
     else if (is("fork"))
         block = fork() == 0 ? NULL : block;
 }
