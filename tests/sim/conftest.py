@@ -14,6 +14,8 @@ from lib.output import values
 from lib.target import NATIVE, ROOT
 
 MIB, GIB = 1 << 20, 1 << 30
+SPARK = 1217 * GIB // 10 // 4096 * 4096  # MemTotal
+KHO_PART = 9.7 / 121.7  # of a Spark's memory that a kernel with KHO shows as CmaFree
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation alike
 
 # A line of functions.def that says how the function allocates: symbol, base name, version, stream, domain.
@@ -178,15 +180,17 @@ class Simulated:
         """The simulator's own ledger of a program that has ended."""
         return json.loads(self.ledger.read_text())
 
-    def machine(self, total_bytes=1217 * GIB // 10 // 4096 * 4096, available_bytes=None, cached_bytes=0):
-        """Variables for a fake machine whose /proc/meminfo the simulator keeps in step; the cached part is not free."""
+    def machine(self, total_bytes=SPARK, available_bytes=None, cached_bytes=0, swap_bytes=0, cma_free_bytes=0):
+        """Variables for a fake machine whose /proc/meminfo the simulator keeps in step; the cached part is not free, what is not
+        available is others' anonymous memory, but for a little that no line explains. A kernel with KHO shows CmaFree (KHO_PART of MemTotal) and no CmaTotal."""
         available = total_bytes if available_bytes is None else available_bytes
         root = self.scratch / "root"
         (root / "proc" / "self").mkdir(parents=True)
         (root / "sys" / "fs" / "cgroup").mkdir(parents=True)
         meminfo = root / "proc" / "meminfo"
         lines = {"MemTotal": total_bytes, "MemFree": available - cached_bytes, "MemAvailable": available}
-        lines |= {"Buffers": 0, "Cached": cached_bytes, "SwapTotal": 0, "SwapFree": 0}
+        lines |= {"Buffers": 0, "Cached": cached_bytes, "Mlocked": 0, "SwapTotal": swap_bytes, "SwapFree": swap_bytes}
+        lines |= {"AnonPages": (total_bytes - available) * 63 // 64, "Shmem": 0, "CmaTotal": 0, "CmaFree": cma_free_bytes}
         meminfo.write_text("".join(f"{name + ':':16}{size // 1024:>12} kB\n" for name, size in lines.items()))
         (root / "proc" / "self" / "cgroup").write_text("0::/\n")
         self.root, self.meminfo = root, meminfo
@@ -200,9 +204,10 @@ class Simulated:
         parameters.write_text("".join(f"{line}\n" for line in ("ModifyDeviceFiles: 1", *lines)))
 
     def keeps_freed_pages(self):
-        """Makes the fake machine's driver one of 590 or later, which keeps what is freed. The variables for that."""
+        """Makes the fake machine's driver one of 590 or later, which keeps what is freed: the simulator reads it there, too. The variables
+        for that."""
         self.driver_parameters("EnableSystemMemoryPools: 529", "RmMsg: \"\"")
-        return {"SGSIM_POOL": "keep"}
+        return {}
 
     def cgroup(self, limit_bytes, current_bytes=0):
         """Puts the process of a fake machine into a memory cgroup."""

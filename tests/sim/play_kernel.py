@@ -2,7 +2,8 @@
 
     play_kernel.py LIBCUDA MEMINFO PID     until its standard input ends
 
-What the process has resident beyond what it had at the start is taken from the fake machine, and given back when it goes. Prints
+What the process has resident of its own (RssAnon) beyond what it had at the start is taken from the fake machine, and given back when
+it goes; what is shared the simulator takes itself. What is due (late frees, a pool that shrinks, drop_caches) is settled meanwhile. Prints
 "ready", and at the end the most that this was, in bytes.
 """
 
@@ -20,8 +21,9 @@ driver.sgsim_machine_move.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c
 
 
 def resident():
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError), open(f"/proc/{pid}/statm") as statm:
-        return int(statm.read().split()[1]) * mmap.PAGESIZE
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError), open(f"/proc/{pid}/statm") as statm:
+        size, resident, shared = map(int, statm.read().split()[:3])
+        return (resident - shared) * mmap.PAGESIZE
     return 0
 
 
@@ -34,6 +36,8 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     if now != taken:
         driver.sgsim_machine_move(meminfo, b"other", now - taken)
         taken, most = now, max(most, now)
+    else:
+        driver.sgsim_settle(meminfo)
     time.sleep(0.0005)  # pace: between two looks
 driver.sgsim_machine_move(meminfo, b"other", -taken)
 print(most)

@@ -166,7 +166,7 @@ def test_pages_that_never_come_are_waited_for_once(sim):
     variables = machine(sim)
     end_of_another(sim, variables)
     sim.machine_move("kept", -(FIRST + CONTEXT))
-    sim.machine_move("other", FIRST)
+    sim.machine_move("unexplained", FIRST)
     text = COUNTED + f"before = sleeps()\nsay(again=take('cuMemAlloc_v2', {SECOND})[0], sleeps_again=sleeps() - before)"
     done = take(sim, text, **variables)
     assert (done.result, done.again) == (OUT_OF_MEMORY, OUT_OF_MEMORY)
@@ -275,7 +275,7 @@ def pressing(sim, how="stop"):
     variables = machine(sim)
     end_of_another(sim, variables)
     sim.machine_move("kept", -(FIRST + CONTEXT))
-    sim.machine_move("other", FIRST + CONTEXT)
+    sim.machine_move("unexplained", FIRST + CONTEXT)
     library = str(sim.compile("calls.so", CALLS, "-shared", "-fPIC"))
     with sim.tenant(INTERRUPTED.format(library=library, size=SECOND, may_jump=int(how == "jump")), **variables) as program:
         program.quiet()

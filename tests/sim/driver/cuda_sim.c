@@ -3,8 +3,8 @@
  * tested on a machine without a GPU. This file: start, errors and cuGetProcAddress. Beside it: sim_device.c,
  * sim_context.c, sim_green.c, sim_graph.c, sim_capture.c, sim_stream.c, sim_memory.c, sim_chunk.c, sim_managed.c,
  * sim_array.c, sim_pool.c, sim_vmm.c, sim_share.c, sim_multicast.c, sim_query.c (copies too); sim_faults.c reads the
- * environment and plans failures, sim_hold.c delays, sim_ledger.c books, sim_machine.c plays the machine around it,
- * sim_core.c is the ground they stand on.
+ * environment and plans failures, sim_hold.c delays, sim_ledger.c books, sim_machine.c plays the machine around it, whose
+ * books sim_books.c keeps and whose kernel sim_pressure.c plays, sim_core.c is the ground they stand on.
  *
  * Link with -Wl,-Bsymbolic: a driver hands out its own functions, whatever a preload exports.
  *
@@ -45,14 +45,38 @@
  *                  MemFree lacks is reclaimed from Cached; gb10 says OUT_OF_MEMORY beyond MemAvailable; what is touched
  *                  beyond it is owed. What a process held goes back when it ends, however it ends: at the next driver
  *                  call of anyone, or at sgsim_settle. On gb10 cuMemGetInfo answers MemFree
- *   SGSIM_MANAGED  unmapped (default): touched managed memory shows in the machine's figures alone; mapped: in the
- *                  CPU's page tables as well, as where a driver maps what its GPU touched first
+ *                  Its lines Shmem, Mlocked, AnonPages and SwapFree follow too, where it has them. What it calls CmaFree
+ *                  the driver does not get, but shared memory does
+ *   SGSIM_PINNED   shmem (default of gb10): what cuMemHostAlloc and cuMemAllocHost give is the process's shared memory:
+ *                  "/dev/zero (deleted)" in its map, resident, in Cached, Shmem and Mlocked, and back at once when it is
+ *                  freed. driver (default of discrete): the driver's pages, in no line, and kept by its pool
+ *   SGSIM_RESIDENT how much of shmem a process has resident at most, default 256M: the machine that runs the tests is
+ *                  smaller than the simulated one. What is beyond it is mapped, and touched by nobody
+ *   SGSIM_REGISTER works (default): cuMemHostRegister locks, which Mlocked shows; idle: it answers success and locks
+ *                  nothing; missing: NOT_SUPPORTED
+ *   SGSIM_MANAGED  mapped (default of gb10): managed memory that was touched is in the CPU's page tables as well, because
+ *                  a driver maps there what its GPU touched first; unmapped (default of discrete): it shows in the
+ *                  machine's figures alone
  *   SGSIM_RECLAIM  yes (default), or no: gb10 says OUT_OF_MEMORY beyond MemFree, however much cache there is
  *   SGSIM_LATE_FREE  milliseconds until what is given back is in the meminfo again, by anyone's next driver call or
  *                  sgsim_settle after that; default 0
- *   SGSIM_POOL     none (default), or keep: as drivers >= 590 do, all but managed memory that is given back stays in a
- *                  pool of the driver's, outside MemAvailable. Allocations of any process are served from it first. It
- *                  shrinks only under pressure, which is MemFree below 1/256 of MemTotal
+ *   SGSIM_POOL     keep: as drivers >= 590 do, device memory that is given back stays in a pool of the driver's, outside
+ *                  MemAvailable, whoever's it was. Allocations of any process are served from it first. none: no pool.
+ *                  Default: as driver/nvidia/params beside the meminfo says (EnableSystemMemoryPools)
+ *   SGSIM_FAILED   keep (default where there is a pool): a request that fails leaves in the pool what it had got, which
+ *                  is all that there was; none: it leaves nothing
+ *   SGSIM_FRAGMENTED  bytes: a request fails that needs more than that from the machine, whatever is available, for
+ *                  there are no more blocks of 2 MiB
+ *   SGSIM_SHRINK   MILLISECONDS:BYTES, default 20 and a sixteenth of MemTotal: how the pool shrinks while less than 1/256
+ *                  of MemTotal is available: so much at most, in blocks of 2 MiB, each time that so long has passed. Idle
+ *                  memory of others (sgsim_machine_move) goes to swap before, as far as SwapFree lasts. Who writes 2 or 3
+ *                  to sys/vm/drop_caches beside the meminfo empties the pool; 1 or 3, the page cache. It is seen at the
+ *                  next driver call of anyone, or at sgsim_settle
+ *   SGSIM_LISTS    bytes of bookkeeping for each 4 KiB of device memory, which no pool keeps; default 0
+ *   SGSIM_RATE     milliseconds that a driver takes for each GiB, default 0: device memory is taken in steps of 128 MiB,
+ *                  MemFree falls meanwhile, and cuMemGetInfo of other processes waits
+ *   SGSIM_PROCESSES  a folder in which each process says what it has on each device, for the simulated NVML. Default:
+ *                  MEMINFO.processes on a fake machine
  *   SGSIM_LEDGER   at exit of a process that called cuInit: a JSON file with live and peak bytes by kind, calls by
  *                  symbol, and "leaks", the number of allocations never given back. On a fake machine also the least
  *                  MemFree at the moment of an allocation, alone and less what was asked for, and the least

@@ -80,9 +80,11 @@ void sgsim_synchronize(void);
  * back what dead processes held and what late frees owe, and answers how many living processes hold something; -1 if
  * there is no such machine. bytes answers "free", "available", "cached" (as the file shows them, but negative where
  * more is gone than there was), "taken" by simulated processes, "late" (freed and not back yet), "kept" (freed,
- * in the driver's pool: SGSIM_POOL=keep), or "least_available", the lowest "available" since the machine began. move
- * changes what nobody simulated: "other" bytes are taken (negative: given back), "cached" bytes of free memory become
- * page cache (negative: are dropped), "kept" bytes go into the driver's pool (negative: are given back),
+ * in the driver's pool: SGSIM_POOL=keep), "shared" (pinned memory that is shared memory), "locked" (that and what is
+ * registered), "swapped" (of others' idle memory), or "least_available", the lowest "available" since the machine began.
+ * move changes what nobody simulated: "other" bytes of anonymous memory are taken (negative: given back), "idle" bytes the
+ * same, which may go to swap, "unexplained" bytes the same, in no line of the meminfo; "cached" bytes of free memory
+ * become page cache (negative: are dropped), "kept" bytes go into the driver's pool (negative: are given back),
  * "least_available" begins anew.
  */
 long sgsim_settle(const char *meminfo);

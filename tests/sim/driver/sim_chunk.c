@@ -51,10 +51,15 @@ static size_t leave_chunk(const struct sgsim_object *block)
     return sgsim.chunk;
 }
 
+static enum sgsim_kind kind_of(const struct sgsim_object *block)
+{
+    return block->role == SGSIM_HOST && sgsim.is_pinned_shared ? SGSIM_SHARED_PINNED : block->kind;
+}
+
 CUresult sgsim_chunk_charge(struct sgsim_object *block)
 {
     if (!is_linear(block))
-        return sgsim_charge(block->kind, block->device, block->size);
+        return sgsim_charge(kind_of(block), block->device, block->size);
     size_t taken = block->u.place.pages = sgsim_round_up(block->size, sgsim.chunk);
     if (block->size <= sgsim.chunk / 2) {
         block->u.place.pages = sgsim_round_up(block->size, STEP);
@@ -76,7 +81,7 @@ CUresult sgsim_chunk_charge(struct sgsim_object *block)
 void sgsim_chunk_release(struct sgsim_object *block)
 {
     if (!is_linear(block)) {
-        sgsim_release(block->kind, block->device, block->charged);
+        sgsim_release(kind_of(block), block->device, block->charged);
         return;
     }
     size_t given = block->u.place.chunk ? leave_chunk(block) : block->u.place.pages;

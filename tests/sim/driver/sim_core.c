@@ -241,6 +241,18 @@ uintptr_t sgsim_map_backing(enum sgsim_kind kind, size_t size, bool is_low, size
     return (is_low ? map_low : sgsim_map)(whole, protection, is_populated ? MAP_POPULATE : 0);
 }
 
+/* "/dev/zero (deleted)" in the process's map, as pinned memory is there. */
+uintptr_t sgsim_map_shared(size_t size, bool is_resident, size_t *mapped)
+{
+    size_t whole = sgsim_round_up(size, PAGE_BYTES);
+    int flags = is_resident ? MAP_POPULATE : MAP_NORESERVE;
+    if (whole == SIZE_MAX)
+        return 0;
+    long address = syscall(SYS_mmap, NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | flags, -1, 0L);
+    *mapped = whole;
+    return address == -1 ? 0 : (uintptr_t)address;
+}
+
 long sgsim_protect(uintptr_t address, size_t size, int protection)
 {
     return syscall(SYS_mprotect, address, size, protection);
@@ -382,6 +394,21 @@ void sgsim_index_remove(struct sgsim_index *index, const struct sgsim_object *ob
 
 /* ---- blocks ---- */
 
+/* Resident as far as SGSIM_RESIDENT goes, for the machine that runs the tests has less than the simulated one. */
+static void map_pinned(struct sgsim_object *block)
+{
+    block->references = block->size <= sgsim.resident_left;
+    block->backing = sgsim_map_shared(block->size, block->references, &block->backing_size);
+    sgsim.resident_left -= block->references ? block->size : 0;
+}
+
+static void unmap_block(struct sgsim_object *block)
+{
+    if (block->role == SGSIM_HOST && block->references)
+        sgsim.resident_left += block->size;
+    sgsim_unmap(block->backing, block->backing_size);
+}
+
 CUresult sgsim_block_new(enum sgsim_role role, enum sgsim_kind kind, size_t size, bool is_low,
                          struct sgsim_object **out)
 {
@@ -394,12 +421,16 @@ CUresult sgsim_block_new(enum sgsim_role role, enum sgsim_kind kind, size_t size
     block->size = block->charged = size;
     CUresult error = sgsim_chunk_charge(block);
     if (error == CUDA_SUCCESS) {
-        block->key = block->backing = sgsim_map_backing(kind, size, is_low, &block->backing_size);
+        if (role == SGSIM_HOST && sgsim.is_pinned_shared)
+            map_pinned(block);
+        else
+            block->backing = sgsim_map_backing(kind, size, is_low, &block->backing_size);
+        block->key = block->backing;
         if (block->key && sgsim_index_insert(&sgsim.memory_index, block)) {
             *out = block;
             return CUDA_SUCCESS;
         }
-        sgsim_unmap(block->backing, block->backing_size);
+        unmap_block(block);
         sgsim_chunk_release(block);
         error = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -413,6 +444,6 @@ void sgsim_block_drop(struct sgsim_object *block)
     sgsim_index_remove(&sgsim.memory_index, block);
     sgsim_chunk_release(block);
     sgsim_machine_give(block->resident, SGSIM_TOUCHED);
-    sgsim_unmap(block->backing, block->backing_size);
+    unmap_block(block);
     sgsim_object_recycle(block);
 }

@@ -40,7 +40,8 @@ enum sgsim_kind {
     SGSIM_ARRAY,
     SGSIM_CONTEXT,
     SGSIM_REGISTERED,
-    SGSIM_KINDS
+    SGSIM_KINDS,
+    SGSIM_SHARED_PINNED = SGSIM_KINDS /* pinned memory that is the process's own: booked as pinned */
 };
 
 /* What an object is. Up to SGSIM_MAPPING its key is an address of the program's, after that a handle. */
@@ -90,7 +91,7 @@ struct sgsim_object {
     enum sgsim_role role;
     enum sgsim_kind kind;
     int device;
-    unsigned int references; /* of a handle, a primary context, a segment */
+    unsigned int references; /* of a handle, a primary context, a segment; of shared pinned memory 1: it is resident */
     unsigned int mappings;   /* of a handle, and handles imported of it */
     unsigned int flags;      /* of a multicast object: devices of its team, and << 16 those that were added */
     bool is_active;          /* context: usable; mapping: access was granted */
@@ -131,9 +132,11 @@ enum sgsim_backing { SGSIM_LAZY, SGSIM_TOUCH, SGSIM_NONE };
 /* All state; one lock guards it. */
 struct sgsim_state {
     bool is_integrated, is_initialised;
-    bool is_mig;            /* all devices are instances of one card */
-    bool is_managed_mapped; /* what of managed memory is touched is in the CPU's page tables */
-    bool is_busy;           /* what is freed asynchronously is outstanding until a synchronisation */
+    bool is_mig;                                /* all devices are instances of one card */
+    bool is_pinned_shared;                      /* pinned memory is the process's shared memory */
+    bool is_register_idle, is_register_missing; /* cuMemHostRegister locks nothing, or is not supported */
+    bool is_managed_mapped;                     /* what of managed memory is touched is in the CPU's page tables */
+    bool is_busy; /* what is freed asynchronously is outstanding until a synchronisation */
     enum sgsim_backing backing;
     int devices;
     int ordinal[SGSIM_MAX_DEVICES]; /* of the machine's devices, which each of these is (CUDA_VISIBLE_DEVICES) */
@@ -144,8 +147,10 @@ struct sgsim_state {
     struct sgsim_object *primary[SGSIM_MAX_DEVICES];
     struct sgsim_object *default_pool[SGSIM_MAX_DEVICES], *current_pool[SGSIM_MAX_DEVICES];
     size_t pool_reserved, pool_step;
-    bool is_pool_mute; /* a pool says that it has reserved nothing */
-    size_t chunk;      /* SGSIM_CHUNK; 0: a linear block takes what was asked for */
+    bool is_pool_mute;    /* a pool says that it has reserved nothing */
+    size_t chunk;         /* SGSIM_CHUNK; 0: a linear block takes what was asked for */
+    size_t list_bytes;    /* SGSIM_LISTS */
+    size_t resident_left; /* of SGSIM_RESIDENT */
 };
 
 extern struct sgsim_state sgsim;
@@ -182,6 +187,7 @@ void sgsim_handle_drop(struct sgsim_object *object);
 uintptr_t sgsim_map(size_t size, int protection, int flags);
 void sgsim_unmap(uintptr_t address, size_t size);
 uintptr_t sgsim_map_backing(enum sgsim_kind kind, size_t size, bool is_low, size_t *mapped);
+uintptr_t sgsim_map_shared(size_t size, bool is_resident, size_t *mapped);
 long sgsim_protect(uintptr_t address, size_t size, int protection);
 void sgsim_discard(uintptr_t address, size_t size); /* the pages, not the range */
 bool sgsim_move_pages(uintptr_t from, uintptr_t to, size_t size);

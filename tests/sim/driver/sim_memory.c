@@ -185,6 +185,8 @@ static CUresult register_host(void *pointer, size_t size, unsigned int flags)
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     if (!pointer || size == 0 || size > UINTPTR_MAX - (uintptr_t)pointer || (flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
+    if (sgsim.is_register_missing)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (sgsim_index_overlaps(&sgsim.memory_index, (uintptr_t)pointer, size))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     struct sgsim_object *registration = sgsim_object_new(SGSIM_REGISTRATION);

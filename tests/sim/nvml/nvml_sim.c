@@ -4,7 +4,9 @@
  * It reads the same variables as the simulated driver (SGSIM_KIND, SGSIM_MEMORY, SGSIM_DEVICES, SGSIM_MEMINFO) and gives
  * its devices the same UUIDs. SGSIM_NVML_MEMORY=yes|no: whether memory can be asked for. The default is as observed: not
  * on a GB10 (nvitop#208, nvtop#466), but on discrete cards. SGSIM_PROCESSES=FOLDER: where the simulated drivers of all
- * processes write what they have on each device; the list of processes is read from there. SGSIM_NVML_FAIL=init|list: that
+ * processes write what they have on each device; the list of processes is read from there. Default: MEMINFO.processes
+ * beside a fake machine. SGSIM_NVML_LIST=none: the list is empty, as in a container. SGSIM_NVML_LATE=MILLISECONDS: that long
+ * the list takes. SGSIM_NVML_FAIL=init|list: that
  * call answers GPU_IS_LOST. SGSIM_NVML_HANG=init|list: it does not return; with SGSIM_NVML_FREEZER=FOLDER the process
  * enters this cgroup of the v1 freezer before and freezes it, so that no signal ends it either. What is free is MemFree of the fake machine, or what the
  * simulated driver of this process, if it has one, has left.
@@ -314,7 +316,7 @@ static nvmlReturn_t disturb(const char *call)
 static unsigned long long bytes_of(const char *folder, const char *pid, unsigned int device)
 {
     size_t bytes[DEVICES_MOST] = {0};
-    char path[4096];
+    char path[4096 + 256];
     snprintf(path, sizeof path, "/proc/%s", pid);
     if (access(path, F_OK) != 0)
         return 0; /* what is left of a process that has ended */
@@ -326,16 +328,29 @@ static unsigned long long bytes_of(const char *folder, const char *pid, unsigned
     return device < count ? bytes[device] : 0;
 }
 
+/* Where the list is read from, after the time that it takes. False: it is empty. */
+static bool find_list(char *folder, size_t room)
+{
+    const char *list = getenv("SGSIM_NVML_LIST"), *late = getenv("SGSIM_NVML_LATE");
+    const char *path = getenv("SGSIM_PROCESSES"), *meminfo = getenv("SGSIM_MEMINFO");
+    if (late)
+        usleep((useconds_t)strtoul(late, NULL, 10) * 1000); /* pace: a driver that takes so long */
+    if (list && strcmp(list, "none") == 0)
+        return false;
+    snprintf(folder, room, "%s%s", path ? path : meminfo ? meminfo : "", path || !meminfo ? "" : ".processes");
+    return folder[0] != '\0';
+}
+
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
 {
-    const char *folder = getenv("SGSIM_PROCESSES");
+    char folder[4096];
     nvmlReturn_t result = check(device, count);
     unsigned int room = result == NVML_SUCCESS ? *count : 0, found = 0;
     if (result == NVML_SUCCESS)
         result = disturb("list");
     if (result != NVML_SUCCESS)
         return result;
-    DIR *stream = folder ? opendir(folder) : NULL;
+    DIR *stream = find_list(folder, sizeof folder) ? opendir(folder) : NULL;
     for (struct dirent *entry; stream && (entry = readdir(stream));) {
         unsigned long long bytes = entry->d_name[0] == '.' ? 0 : bytes_of(folder, entry->d_name, device->index);
         if (bytes == 0)

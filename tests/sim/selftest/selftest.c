@@ -15,11 +15,14 @@
 #include "cuda_sim.h"
 #include "graphics.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -886,6 +889,19 @@ static void read_file(const char *path, char *text, size_t room)
     fclose(file);
 }
 
+/* What the processes of a fake machine said about themselves. */
+static void remove_processes(const char *meminfo)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s.processes", meminfo);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder)
+        closedir(folder);
+    rmdir(path);
+}
+
 static const char meminfo_text[] =
     "MemTotal:       16384 kB\nMemFree:        10240 kB\nMemAvailable:   12288 kB\nBuffers: 0 kB\n";
 
@@ -1072,6 +1088,7 @@ static void test_runtime_pools(void)
 
 #include "selftest_machine.h"
 #include "selftest_share.h"
+#include "selftest_spark.h"
 
 /* ---- the file written at exit ---- */
 
@@ -1145,6 +1162,21 @@ static const struct scenario {
     {"tenants", test_tenants, {NULL}},
     {"late_free", test_late_free, {"SGSIM_LATE_FREE=100"}},
     {"driver_pool", test_driver_pool, {"SGSIM_POOL=keep"}},
+    {"pinned_shared", test_pinned_shared, {"SGSIM_POOL=keep"}},
+    {"pinned_beyond_resident", test_pinned_beyond_resident, {"SGSIM_RESIDENT=8M"}},
+    {"pinned_driver", test_pinned_driver, {"SGSIM_PINNED=driver", "SGSIM_POOL=keep"}},
+    {"failed_kept", test_failed_kept, {"SGSIM_POOL=keep", "SGSIM_FRAGMENTED=24M"}},
+    {"failed_forgotten", test_failed_forgotten, {"SGSIM_POOL=keep", "SGSIM_FAILED=none", "SGSIM_FRAGMENTED=24M"}},
+    {"pool_listed", test_pool_listed, {NULL}},
+    {"pool_not_listed", test_pool_not_listed, {NULL}},
+    {"drop_caches", test_drop_caches, {"SGSIM_POOL=keep"}},
+    {"pool_shrinks_late", test_pool_shrinks_late, {"SGSIM_POOL=keep", "SGSIM_SHRINK=50:4M"}},
+    {"idle_goes_first", test_idle_goes_first, {"SGSIM_POOL=keep", "SGSIM_SHRINK=0:1G"}},
+    {"lists", test_lists, {"SGSIM_LISTS=24", "SGSIM_POOL=none"}},
+    {"cma", test_cma, {NULL}},
+    {"register", test_register, {NULL}},
+    {"register_idle", test_register_idle, {"SGSIM_REGISTER=idle"}},
+    {"register_missing", test_register_missing, {"SGSIM_REGISTER=missing"}},
     {"chunks", test_chunks, {"SGSIM_CHUNK=2M"}},
     {"context_cost", test_context_cost, {"SGSIM_CONTEXT=8M"}},
     {"touch", test_touch, {NULL}},
@@ -1160,6 +1192,7 @@ static void remove_files(void)
     snprintf(books, sizeof books, "%s.machine", meminfo_path);
     unlink(meminfo_path);
     unlink(books);
+    remove_processes(meminfo_path);
     unlink(ledger_path);
     rmdir(scratch);
 }
@@ -1199,8 +1232,10 @@ static void make_files(void)
 
 int main(void)
 {
-    static const char *const settings[] = {"KIND",    "DEVICES", "MEMORY", "BACKING", "CONTEXT",   "FAIL",
-                                           "MEMINFO", "LEDGER",  "HOLD",   "RECLAIM", "LATE_FREE", "DAWDLE"};
+    static const char *const settings[] = {"KIND",    "DEVICES", "MEMORY",   "BACKING", "CONTEXT",    "FAIL",
+                                           "MEMINFO", "LEDGER",  "HOLD",     "RECLAIM", "LATE_FREE",  "DAWDLE",
+                                           "POOL",    "PINNED",  "FAILED",   "SHRINK",  "FRAGMENTED", "RATE",
+                                           "LISTS",   "CHUNK",   "PROCESSES"};
     char name[32];
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         snprintf(name, sizeof name, "SGSIM_%s", settings[i]);

@@ -14,6 +14,9 @@
 #define _GNU_SOURCE
 #include "sim_books.h"
 
+#include "sim_pressure.h"
+
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,11 +26,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAGIC UINT64_C(0x3148434d4d495347)
+#define MAGIC UINT64_C(0x3248434d4d495347)
 #define LOCK_PATIENCE_NS INT64_C(200000000) /* before the holder is looked at, and each time again */
 #define LOCK_MAX_NS INT64_C(5000000000)     /* a holder of another PID namespace cannot be looked at */
 #define LOW_PART 256                        /* of MemTotal */
-#define BATCH 16                            /* a shrinker gives pages back in batches */
+#define GPU_LOCK SGSIM_PLACES               /* the byte behind those of the places */
 
 int64_t sgsim_now_ns(void)
 {
@@ -83,69 +86,83 @@ static bool is_alive(const struct sgsim_books *books, uint64_t place)
     return syscall(SYS_fcntl, books->file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
+static void put_late(struct sgsim_place *place, uint64_t kib)
+{
+    struct sgsim_late *entry = &place->late[0];
+    if (place->late_ns == 0 || kib == 0)
+        return;
+    for (size_t i = 0; i < SGSIM_LATE_ROOM && entry->kib != 0; i++)
+        if (place->late[i].kib == 0 || place->late[i].due_ns > entry->due_ns)
+            entry = &place->late[i]; /* an empty one, else the last one waits a little longer */
+    entry->due_ns = sgsim_now_ns() + place->late_ns;
+    entry->kib += kib;
+}
+
 /* First one figure, then the other: never too little. */
 void sgsim_books_put_back(const struct sgsim_books *books, struct sgsim_place *place, uint64_t kib)
 {
-    struct sgsim_late *entry = &place->late[0];
-    if (place->late_ns == SGSIM_KEPT) {
+    if (place->late_ns == SGSIM_KEPT)
         books->machine->kept_kib += (int64_t)kib;
-    } else if (place->late_ns != 0 && kib != 0) {
-        for (size_t i = 0; i < SGSIM_LATE_ROOM && entry->kib != 0; i++)
-            if (place->late[i].kib == 0 || place->late[i].due_ns > entry->due_ns)
-                entry = &place->late[i]; /* an empty one, else the last one waits a little longer */
-        entry->due_ns = sgsim_now_ns() + place->late_ns;
-        entry->kib += kib;
-    }
-    place->taken_kib -= kib;
+    else
+        put_late(place, kib);
+    place->device_kib -= kib;
+}
+
+void sgsim_books_put_touched_back(struct sgsim_place *place, uint64_t kib)
+{
+    if (place->late_ns != SGSIM_KEPT)
+        put_late(place, kib);
+    place->touched_kib -= kib;
 }
 
 void sgsim_books_put_all_back(const struct sgsim_books *books, struct sgsim_place *place)
 {
-    uint64_t touched = place->touched_kib < place->taken_kib ? place->touched_kib : place->taken_kib;
-    place->touched_kib = 0;
-    if (place->late_ns == SGSIM_KEPT)
-        place->taken_kib -= touched;
-    sgsim_books_put_back(books, place, place->taken_kib);
+    place->shared_kib = place->registered_kib = 0;
+    sgsim_books_put_touched_back(place, place->touched_kib);
+    sgsim_books_put_back(books, place, place->device_kib);
 }
 
-/* Pressure: memory is short behind the page cache, or nearly so. The kernel then shrinks the driver's pool, with
- * some to spare. */
-static int64_t shrink_pool(struct sgsim_machine *machine, int64_t free_kib)
+int64_t sgsim_books_lists_kib(const struct sgsim_place *place, uint64_t device_kib)
 {
-    int64_t given = free_kib < machine->low_kib ? BATCH * machine->low_kib - free_kib : 0;
-    given = given < machine->kept_kib ? given : machine->kept_kib;
-    machine->kept_kib -= given;
-    return given;
+    return (int64_t)(device_kib / 4 * place->list_bytes / 1024);
 }
 
 struct sgsim_figures sgsim_books_sum(const struct sgsim_books *books)
 {
     struct sgsim_machine *machine = books->machine;
     struct sgsim_figures sum = {0};
-    int64_t now = sgsim_now_ns();
+    int64_t now = sgsim_now_ns(), lists = 0;
     for (uint64_t i = 0; i < machine->used && i < SGSIM_PLACES; i++) {
         struct sgsim_place *place = &machine->place[i];
-        if (place != books->own && place->taken_kib != 0 && !is_alive(books, i))
+        uint64_t taken = place->device_kib + place->touched_kib + place->shared_kib;
+        if (place != books->own && taken + place->registered_kib != 0 && !is_alive(books, i)) {
             sgsim_books_put_all_back(books, place);
-        sum.living += place->taken_kib != 0;
-        sum.taken_kib += place->taken_kib;
+            taken = 0;
+        }
+        sum.living += taken != 0;
+        sum.taken_kib += taken;
+        lists += sgsim_books_lists_kib(place, place->device_kib);
+        sum.shared_kib += (int64_t)place->shared_kib;
+        sum.locked_kib += (int64_t)(place->shared_kib + place->registered_kib);
         for (size_t j = 0; j < SGSIM_LATE_ROOM; j++) {
             if (place->late[j].due_ns <= now)
                 place->late[j].kib = 0;
             sum.late_kib += place->late[j].kib;
         }
     }
-    int64_t gone = (int64_t)(sum.taken_kib + sum.late_kib) + machine->kept_kib;
+    int64_t gone = (int64_t)(sum.taken_kib + sum.late_kib) + lists + machine->kept_kib;
     int64_t cache = machine->available_kib - machine->free_kib;
     cache = cache < machine->cached_kib ? cache : machine->cached_kib; /* what can be reclaimed at all */
     int64_t missing = gone - machine->free_kib < cache ? gone - machine->free_kib : cache;
     if (missing > machine->reclaimed_kib)
         machine->reclaimed_kib = missing;
-    gone -= shrink_pool(machine, machine->free_kib + machine->reclaimed_kib - gone);
+    int64_t kept = machine->kept_kib;
+    sgsim_pressure_relieve(machine, machine->available_kib - gone, now);
+    gone -= kept - machine->kept_kib;
     sum.kept_kib = machine->kept_kib;
     sum.free_kib = machine->free_kib + machine->reclaimed_kib - gone;
     sum.available_kib = machine->available_kib - gone;
-    sum.cached_kib = machine->cached_kib - machine->reclaimed_kib;
+    sum.cached_kib = machine->cached_kib - machine->reclaimed_kib + sum.shared_kib;
     return sum;
 }
 
@@ -160,6 +177,10 @@ struct sgsim_figures sgsim_books_settle(const struct sgsim_books *books)
         write_field(text, "MemFree:", sum.free_kib);
         write_field(text, "MemAvailable:", sum.available_kib);
         write_field(text, "\nCached:", sum.cached_kib);
+        write_field(text, "\nShmem:", books->machine->shmem_kib + sum.shared_kib);
+        write_field(text, "\nMlocked:", books->machine->locked_kib + sum.locked_kib);
+        write_field(text, "\nAnonPages:", books->machine->anonymous_kib);
+        write_field(text, "\nSwapFree:", books->machine->swap_kib - books->machine->swapped_kib);
         if (length > 0)
             syscall(SYS_pwrite64, books->meminfo, text, (size_t)length, 0L);
         if (sum.available_kib < books->machine->least_available_kib)
@@ -225,21 +246,42 @@ static void begin_books(const struct sgsim_books *books)
     machine->available_kib = machine->least_available_kib = read_field(text, "MemAvailable:");
     machine->cached_kib = read_field(text, "\nCached:");
     machine->low_kib = read_field(text, "MemTotal:") / LOW_PART;
+    machine->anonymous_kib = read_field(text, "\nAnonPages:");
+    machine->shmem_kib = read_field(text, "\nShmem:");
+    machine->locked_kib = read_field(text, "\nMlocked:");
+    machine->cma_kib = read_field(text, "\nCmaFree:");
+    machine->swap_kib = read_field(text, "\nSwapFree:");
+    sgsim_pressure_begin(machine);
     machine->magic = MAGIC;
 }
 
-bool sgsim_books_open(struct sgsim_books *books, const char *meminfo, struct sgsim_machine *mapped)
+/* The descriptor of the file beside it, or -1. */
+static int open_file(const char *meminfo)
 {
     char path[SGSIM_PATH_ROOM + 16];
     size_t length = strlen(meminfo);
     if (length == 0 || length >= SGSIM_PATH_ROOM)
-        return false;
+        return -1;
     memcpy(path, meminfo, length);
     memcpy(path + length, ".machine", sizeof ".machine");
+    return (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+}
+
+int sgsim_books_lock_gpu(const char *meminfo)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = GPU_LOCK, .l_len = 1};
+    int file = open_file(meminfo);
+    while (file >= 0 && syscall(SYS_fcntl, file, F_OFD_SETLKW, &lock) != 0 && errno == EINTR)
+        ; /* poll: the lock, again after a signal */
+    return file;
+}
+
+bool sgsim_books_open(struct sgsim_books *books, const char *meminfo, struct sgsim_machine *mapped)
+{
     books->meminfo = (int)syscall(SYS_openat, AT_FDCWD, meminfo, O_RDWR | O_CLOEXEC, 0);
     if (books->meminfo < 0)
         return false;
-    books->file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    books->file = open_file(meminfo);
     books->is_mapped = !mapped;
     books->machine = mapped;
     books->own = NULL;
@@ -254,5 +296,6 @@ bool sgsim_books_open(struct sgsim_books *books, const char *meminfo, struct sgs
     lock_meminfo(books->meminfo, books->machine);
     if (books->machine->magic != MAGIC)
         begin_books(books);
+    sgsim_pressure_obey(books->machine, meminfo);
     return true;
 }

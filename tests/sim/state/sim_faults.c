@@ -203,6 +203,23 @@ static void choose_devices(const char *text, int devices)
     }
 }
 
+static void configure_host_memory(void)
+{
+    const char *managed = getenv("SGSIM_MANAGED"), *pinned = getenv("SGSIM_PINNED");
+    const char *registers = getenv("SGSIM_REGISTER");
+    sgsim.is_managed_mapped = managed ? strcmp(managed, "mapped") == 0 : sgsim.is_integrated;
+    if (managed && !sgsim.is_managed_mapped && strcmp(managed, "unmapped") != 0)
+        sgsim_complain("SGSIM_MANAGED", managed);
+    sgsim.is_pinned_shared = pinned ? strcmp(pinned, "shmem") == 0 : sgsim.is_integrated;
+    if (pinned && !sgsim.is_pinned_shared && strcmp(pinned, "driver") != 0)
+        sgsim_complain("SGSIM_PINNED", pinned);
+    sgsim.resident_left = size_from("SGSIM_RESIDENT", 256 * SGSIM_MIB);
+    sgsim.is_register_idle = registers && strcmp(registers, "idle") == 0;
+    sgsim.is_register_missing = registers && strcmp(registers, "missing") == 0;
+    if (registers && !sgsim.is_register_idle && !sgsim.is_register_missing && strcmp(registers, "works") != 0)
+        sgsim_complain("SGSIM_REGISTER", registers);
+}
+
 void sgsim_core_configure(void)
 {
     const char *kind = getenv("SGSIM_KIND");
@@ -219,6 +236,7 @@ void sgsim_core_configure(void)
     choose_devices(getenv("CUDA_VISIBLE_DEVICES"), devices > SGSIM_MAX_DEVICES ? SGSIM_MAX_DEVICES : (int)devices);
     sgsim.pool_step = size_from("SGSIM_POOL_STEP", 32 * SGSIM_MIB);
     sgsim.chunk = size_from("SGSIM_CHUNK", 0);
+    sgsim.list_bytes = size_from("SGSIM_LISTS", 0);
     const char *counter = getenv("SGSIM_POOL_COUNTER");
     sgsim.is_pool_mute = counter && strcmp(counter, "zero") == 0;
     if (counter && !sgsim.is_pool_mute)
@@ -231,10 +249,7 @@ void sgsim_core_configure(void)
     sgsim.is_busy = streams && strcmp(streams, "busy") == 0;
     if (streams && !sgsim.is_busy && strcmp(streams, "idle") != 0)
         sgsim_complain("SGSIM_STREAMS", streams);
-    const char *managed = getenv("SGSIM_MANAGED");
-    sgsim.is_managed_mapped = managed && strcmp(managed, "mapped") == 0;
-    if (managed && !sgsim.is_managed_mapped && strcmp(managed, "unmapped") != 0)
-        sgsim_complain("SGSIM_MANAGED", managed);
+    configure_host_memory();
     if (!backing || strcmp(backing, "lazy") == 0)
         sgsim.backing = SGSIM_LAZY;
     else if (strcmp(backing, "touch") == 0)

@@ -28,7 +28,23 @@ static size_t live[SGSIM_KINDS], peak[SGSIM_KINDS], total_peak;
 static size_t on_device[SGSIM_MAX_DEVICES]; /* pages of device, array and context memory of each */
 static size_t pages_taken;                  /* of all devices together */
 static char ledger_path[4096];              /* a copy: programs clear their environment */
-static char processes_path[4096]; /* SGSIM_PROCESSES: the folder from which the simulated NVML reads; "": none */
+static char processes_path[4096];           /* the folder from which the simulated NVML reads; "": none */
+
+/* SGSIM_PROCESSES, or MEMINFO.processes beside a fake machine's meminfo. */
+static void configure_processes(void)
+{
+    const char *path = getenv("SGSIM_PROCESSES"), *meminfo = getenv("SGSIM_MEMINFO");
+    const char *name = path ? path : meminfo, *end = path ? "" : ".processes";
+    if (!name || strlen(name) + strlen(end) >= sizeof processes_path) {
+        if (name)
+            sgsim_complain("SGSIM_PROCESSES", name);
+        return;
+    }
+    memcpy(processes_path, name, strlen(name));
+    memcpy(processes_path + strlen(name), end, strlen(end) + 1);
+    if (!path)
+        syscall(SYS_mkdirat, AT_FDCWD, processes_path, 0777);
+}
 
 void sgsim_ledger_configure(void)
 {
@@ -37,11 +53,7 @@ void sgsim_ledger_configure(void)
         memcpy(ledger_path, path, strlen(path) + 1);
     else if (path)
         sgsim_complain("SGSIM_LEDGER", path);
-    path = getenv("SGSIM_PROCESSES");
-    if (path && strlen(path) < sizeof processes_path)
-        memcpy(processes_path, path, strlen(path) + 1);
-    else if (path)
-        sgsim_complain("SGSIM_PROCESSES", path);
+    configure_processes();
 }
 
 /* Writes what this process has on each device of the machine into the file of its PID, for the simulated NVML of other
@@ -101,15 +113,24 @@ static bool is_machine(enum sgsim_kind kind)
 
 /* ---- booking ---- */
 
+static enum sgsim_taking taking_of(enum sgsim_kind kind)
+{
+    return kind == SGSIM_SHARED_PINNED ? SGSIM_SHARED : sgsim.is_integrated ? SGSIM_MAY_FAIL : SGSIM_IN_CALL;
+}
+
 CUresult sgsim_charge_pages(enum sgsim_kind kind, int device, size_t bytes, size_t pages)
 {
+    enum sgsim_taking how = taking_of(kind);
+    kind = kind == SGSIM_SHARED_PINNED ? SGSIM_PINNED : kind;
     if (!fits(kind, device, pages))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (is_machine(kind)) {
-        CUresult error = sgsim_machine_take(pages, sgsim.is_integrated ? SGSIM_MAY_FAIL : SGSIM_IN_CALL);
+        CUresult error = sgsim_machine_take(pages, how);
         if (error != CUDA_SUCCESS)
             return error;
     }
+    if (kind == SGSIM_REGISTERED && !sgsim.is_register_idle)
+        sgsim_machine_lock(pages);
     live[kind] += bytes;
     if (is_on_device(kind)) {
         on_device[device] += pages;
@@ -125,14 +146,18 @@ CUresult sgsim_charge_pages(enum sgsim_kind kind, int device, size_t bytes, size
 
 void sgsim_release_pages(enum sgsim_kind kind, int device, size_t bytes, size_t pages)
 {
+    enum sgsim_taking how = taking_of(kind);
+    kind = kind == SGSIM_SHARED_PINNED ? SGSIM_PINNED : kind;
     live[kind] -= bytes;
     if (is_on_device(kind)) {
         on_device[device] -= pages;
         pages_taken -= pages;
         publish();
     }
+    if (kind == SGSIM_REGISTERED && !sgsim.is_register_idle)
+        sgsim_machine_unlock(pages);
     if (is_machine(kind))
-        sgsim_machine_give(pages, SGSIM_IN_CALL);
+        sgsim_machine_give(pages, how);
 }
 
 CUresult sgsim_charge(enum sgsim_kind kind, int device, size_t bytes)
