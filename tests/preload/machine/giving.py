@@ -18,9 +18,10 @@ def register(function):
 """
 GIVES = 1 << 8  # SG_SLOT_GIVES
 # A request that waits looks after 1, 2, 4, 8, 16 and 32 ms, and then every 50 ms (preload/core/admit/wait.c): 45 times in the two seconds of
-# an answer, and 9 times in the 0.2 s after the last answer. A program that asks once sleeps 4 times besides.
+# an answer, 9 times in the 0.2 s after the last answer, and 11 times in 0.3 s. A program that asks once sleeps 4 times besides, and each
+# change of another process's entry wakes it for one look more. AT_ONCE is half way from 4 + 9 sleeps to those of the two seconds.
 DEADLINE = 45
-AT_ONCE = 20
+AT_ONCE = 29
 PATIENT = {"SPARKGUARD_WAIT": "50"}  # as long as a busy machine may need for an answer
 SERVED = 500  # sleeps: half of the looks until the deadline of who is PATIENT
 
