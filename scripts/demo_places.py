@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests/lab"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/lab")]
 import jail  # noqa: E402
 from canary import PERIOD_SECONDS, Canary, Lateness  # noqa: E402
+from lib.waiting import wait_until  # noqa: E402
 
 MIB, GIB = 1 << 20, 1 << 30
 JOB = [sys.executable, ROOT / "scripts/demo_job.py"]
@@ -79,7 +80,7 @@ class SimulatedCanary(Lateness):
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
-        jail.until(lambda: self.rounds, 60, "the canary's first round")
+        wait_until(lambda: self.rounds, "the canary's first round")
 
     def available_bytes(self):
         for line in self.meminfo.read_text().splitlines():

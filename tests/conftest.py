@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 from lib.output import values
-from lib.target import IS_LONG, SLOWER
+from lib.target import IS_LONG, patience
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
-TIMEOUT_SECONDS = 120  # one test; longer by @pytest.mark.timeout_seconds(N)
+TIMEOUT_SECONDS = 240  # one test; longer by @pytest.mark.timeout_seconds(N)
 
 
 def pytest_configure(config):
@@ -69,10 +69,10 @@ def skip_what_is_otherwise(items):
 def pytest_runtest_call(item):
     """A test that hangs fails; what it waited for through `guard` is killed. Stuck inside C, the traceback is shown."""
     mark = item.get_closest_marker("timeout_seconds")
-    seconds = SLOWER * (mark.args[0] if mark else TIMEOUT_SECONDS)
+    seconds = patience(mark.args[0] if mark else TIMEOUT_SECONDS)
 
     def expire(_number, _frame):
-        pytest.fail(f"no end after {seconds} s")
+        pytest.fail(f"no end after {seconds:.0f} s")
 
     previous = signal.signal(signal.SIGALRM, expire)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -157,13 +157,13 @@ class Guard:
             process.kill()
             process.communicate()
 
-    def run(self, command, env=None, timeout=60, input=None, preload=None, **options):
+    def run(self, command, env=None, timeout=120, input=None, preload=None, **options):
         """Runs `command` to its end in a session of its own; kills that whole session if it takes too long."""
         if input is not None:
             options["stdin"] = subprocess.PIPE
         process = self.popen(command, env, preload, start_new_session=True, **options)
         try:
-            stdout, stderr = process.communicate(input, SLOWER * timeout)
+            stdout, stderr = process.communicate(input, patience(timeout))
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

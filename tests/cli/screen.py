@@ -13,8 +13,9 @@ import termios
 import time
 
 from lib import pty
+from lib.target import patience
+from lib.waiting import LONGEST_SECONDS
 
-WAIT_SECONDS = 60
 SEQUENCE = re.compile(r"\x1b\[(\??)([0-9;]*)([A-Za-z])")
 MODES = {"1049": "is_alternate", "25": "has_cursor", "7": "wraps", "2026": "is_drawing"}
 
@@ -144,9 +145,9 @@ class Terminal:
 
     def until(self, condition, meanwhile=lambda: None):
         """Reads until the condition holds of the text on the screen, between two frames; returns that."""
-        end = time.monotonic() + WAIT_SECONDS
+        end = time.monotonic() + patience(LONGEST_SECONDS)
         while self.screen.is_drawing or not condition(self.screen.text()):
-            assert time.monotonic() < end, f"never came true; the screen:\n{self.screen.text()}"
+            assert time.monotonic() < end, f"never came true; the screen:\n{self.screen.text()}"  # limit: ends a test that hangs
             meanwhile()
             if not self.read():
                 time.sleep(0.01)  # poll: what `meanwhile` does, at the end of the program
@@ -164,13 +165,13 @@ class Terminal:
 
     def end(self):
         """Waits for the program's end; its exit status, or minus its signal."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        end = time.monotonic() + patience(LONGEST_SECONDS)
         while self.status is None:
             self.read(0.05)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
-            assert time.monotonic() < deadline, f"does not end; the screen:\n{self.screen.text()}"
+            assert time.monotonic() < end, f"does not end; the screen:\n{self.screen.text()}"  # limit: ends a test that hangs
         while select.select([self.fd], [], [], 0)[0] and self.read(0):
             pass
         return self.status

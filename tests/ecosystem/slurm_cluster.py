@@ -16,7 +16,7 @@ import subprocess
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-from waiting import SECONDS, wait_for
+from lib.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SLURM = ROOT / ".deps/slurm"
@@ -100,7 +100,7 @@ class Cluster:
             self.start("slurmctld", "-i")
             for node in NODES:
                 self.start("slurmd", "-N", node, "-d", SLURM / "usr/sbin/slurmstepd-wlm")
-            wait_for("nodes", lambda: set(self.run("sinfo", "-h", "-o", "%T", check=False).split()) == {"idle"})
+            wait_until(lambda: set(self.run("sinfo", "-h", "-o", "%T", check=False).split()) == {"idle"}, "nodes", step=0.1)
         except BaseException:
             self.end()
             raise
@@ -130,7 +130,7 @@ class Cluster:
         for pid in self.remaining():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_for("end of what the cluster started", lambda: not self.remaining())
+        wait_until(lambda: not self.remaining(), "end of what the cluster started", step=0.1)
 
     def remaining(self):
         """Processes with our configuration in their environment: the cluster's, whatever their parents are now."""
@@ -144,7 +144,7 @@ class Cluster:
 
     def run(self, *command, check=True, **environment):
         done = subprocess.run(
-            command, env={**self.environment, **environment}, cwd=self.work, capture_output=True, text=True, timeout=SECONDS
+            command, env={**self.environment, **environment}, cwd=self.work, capture_output=True, text=True, timeout=120
         )
         assert not check or done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
@@ -167,7 +167,7 @@ class Cluster:
             jobs = self.jobs(number)
             return jobs if all(job["JobState"] in ENDED for job in jobs.values()) else None
 
-        return wait_for(f"end of job {number}", ended)
+        return wait_until(ended, f"end of job {number}", step=0.1)
 
     def file(self, name):
         return (self.work / name).read_text()

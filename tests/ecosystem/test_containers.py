@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from containers import Containers, require_containers
-from waiting import wait_for
+from lib.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB, GIB = 1 << 20, 1 << 30
@@ -152,7 +152,7 @@ def test_a_full_shm_of_the_containers_own_ends_nobody(place):
 def test_what_a_container_did_is_known_when_it_is_gone(place):
     train = place.hold("train", "malloc 9G malloc 64M", uid=4712)
     assert train.answers == ["ENOMEM", "ok"]
-    wait_for("copy", lambda: any(place.guard.history.glob("*.segment")))
+    wait_until(lambda: any(place.guard.history.glob("*.segment")), "copy", step=0.1)
     place.containers.kill(train)
     elsewhere = place.guard.environment({"LD_PRELOAD": None, "SPARKGUARD_DIR": place.guard.directory / "none"})
     command = [place.guard.build / "sparkguard-report", "--json", "--job", "train"]

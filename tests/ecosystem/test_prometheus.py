@@ -10,13 +10,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
 import pytest
+from lib.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".deps/prometheus/bin"
@@ -51,13 +51,12 @@ def taker(tmp_path_factory):
 
 def wait_for(what, ask):
     """The first answer of ask() that is not empty."""
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
+
+    def answer():
         with contextlib.suppress(OSError, urllib.error.URLError):
-            if answer := ask():
-                return answer
-        time.sleep(0.1)  # poll: an answer
-    pytest.fail(f"{what}: not within {DEADLINE} s")
+            return ask()
+
+    return wait_until(answer, what, step=0.1)
 
 
 def get(url):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from lib.machine import GIB, MIB
-from waiting import wait_for
+from lib.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "scripts/examples/ray"
@@ -60,7 +60,7 @@ class Node:
         command = [EXAMPLES / "claimed-node", str(gib), STORE, *arguments]
         self.process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.address = f"127.0.0.1:{port}"
-        wait_for("node", lambda: self.said("Ray runtime started") or self.process.poll() is not None)
+        wait_until(lambda: self.said("Ray runtime started") or self.process.poll() is not None, "node", step=0.1)
         assert self.process.poll() is None, self.log()
 
     def log(self):

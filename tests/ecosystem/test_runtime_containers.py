@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from bundles import Bundle, Image, compile_program
 from lib.target import CC
-from waiting import wait_for
 
 MIB, GIB = 1 << 20, 1 << 30
 GID = 4711

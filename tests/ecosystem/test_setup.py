@@ -6,11 +6,10 @@ dockerd is started, for Debian 12's has no --validate: it reads its file and tel
 import contextlib
 import json
 import subprocess
-import time
 
 import pytest
 from engine_machine import Machine, require_machine
-from waiting import wait_for
+from lib.waiting import wait_until
 
 LIBRARY = "/usr/local/lib/libsparkguard.so"
 WRAPPERS = "/usr/local/lib/sparkguard"
@@ -46,10 +45,8 @@ def dockerd(machine):
     """What dockerd tells of itself, while it runs."""
     daemon = machine.start("rm -f /run/docker.sock /run/docker.pid; exec dockerd --iptables=false --bridge=none")
     try:
-        end = time.monotonic() + 60
-        while machine.run("test -S /run/docker.sock", status=None).returncode != 0:
-            assert daemon.poll() is None and time.monotonic() < end, daemon.communicate(timeout=60)[0]
-            time.sleep(0.1)  # poll: dockerd's socket
+        wait_until(lambda: daemon.poll() is not None or machine.run("test -S /run/docker.sock", status=None).returncode == 0, "dockerd's socket")
+        assert daemon.poll() is None, daemon.communicate()[0]
         yield json.loads(machine.run(f"python3 -c '{INFO}'").stdout)
     finally:
         machine.run("kill $(cat /run/docker.pid)", status=None)
@@ -200,10 +197,9 @@ def test_what_a_running_container_needs_stays_until_it_has_ended(machine):
     machine.run("sparkguard-doctor --setup | sh")
     process = machine.start(f"{RUN} --name held --rootfs /image sleep 300")
     try:
-        end = time.monotonic() + 60
-        while "held" not in machine.run("podman ps --format '{{.Names}}'").stdout:
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.1)  # poll: the container is listed
+        listed = "podman ps --format '{{.Names}}'"
+        wait_until(lambda: process.poll() is not None or "held" in machine.run(listed).stdout, "the container is listed")
+        assert process.poll() is None
         done = machine.run("sparkguard-doctor --setup=undo | sh", status=1)
         assert f"left: podman: containers run by {WRAPPERS}/podman-runtime" in done.stderr
     finally:
@@ -220,7 +216,7 @@ def test_docker_is_set_up_and_undone_without_a_restart(machine):
     guard = f"-v /run/sparkguard/shared:/run/sparkguard/shared -v {LIBRARY}:{LIBRARY}:ro -e SPARKGUARD_DIR=/run/sparkguard/shared -e LD_PRELOAD={LIBRARY}"
 
     def has_default(name):
-        wait_for(name, lambda: json.loads(machine.run(f"python3 -c '{INFO}'").stdout)["DefaultRuntime"] == name)
+        wait_until(lambda: json.loads(machine.run(f"python3 -c '{INFO}'").stdout)["DefaultRuntime"] == name, name, step=0.1)
 
     with dockerd(machine):
         machine.run("tar -C /image --exclude=./usr/* -c . | docker import - image")

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from lib.waiting import wait_until
 from slurm_cluster import ROOT, SLURM, Cluster
-from waiting import wait_for
 
 EXAMPLES = ROOT / "scripts/examples/slurm"
 TAKE = "import sys; block = bytearray(int(sys.argv[1]) << 20); block[::4096] = b'x' * len(block[::4096])"
@@ -83,10 +83,10 @@ def test_a_cancelled_task_leaves_its_line(cluster):
     (cluster.work / "wait.py").write_text(f"{TAKE}\nprint('ready', flush=True)\nimport time\ntime.sleep(600)\n")  # holds: until the job is cancelled
     number = cluster.submit(code="exec /usr/bin/python3 wait.py 64")
     output, file = (cluster.work / f"slurm-{number}.{end}" for end in ("out", "sparkguard"))
-    wait_for("output", lambda: output.exists() and "ready" in output.read_text())
+    wait_until(lambda: output.exists() and "ready" in output.read_text(), "output", step=0.1)
     cluster.run("scancel", number)
     assert cluster.wait(number)[number]["JobState"] == "CANCELLED"
-    wait_for("line", file.exists)
+    wait_until(file.exists, "line", step=0.1)
     assert re.fullmatch(r"n[12] step batch task 0: peak \d+\.\d MiB\n", file.read_text())
 
 
@@ -140,7 +140,7 @@ def test_two_jobs_cannot_start_into_each_other(claiming, build):
     )
     code = "exec /usr/bin/python3 hold.py"
     first = claiming.submit("--mem=2000", code=code)
-    wait_for("start of the first", lambda: (claiming.work / f"slurm-{first}.out").exists())
+    wait_until(lambda: (claiming.work / f"slurm-{first}.out").exists(), "start of the first", step=0.1)
     second = claiming.submit("--mem=2000", code=code)
 
     def claims():
@@ -148,20 +148,20 @@ def test_two_jobs_cannot_start_into_each_other(claiming, build):
         return {job["job"]: (job["claim_state"], job["claimed_bytes"]) for job in report["jobs"]}
 
     expected = {f"slurm-{first}": ("held", 2000 << 20), f"slurm-{second}": ("queued", 2000 << 20)}
-    wait_for("claim of the second", lambda: claims() == expected)
+    wait_until(lambda: claims() == expected, "claim of the second", step=0.1)
     assert not (claiming.work / f"slurm-{second}.out").exists()
     (claiming.work / "go").touch()
     assert [claiming.wait(number)[number]["JobState"] for number in (first, second)] == ["COMPLETED"] * 2
     (begin, end), (later, _) = (map(float, claiming.file(f"slurm-{number}.out").split()) for number in (first, second))
     assert begin < end <= later
-    wait_for("end of the claims", lambda: claims() == {} or all(state == "none" for state, _ in claims().values()))
+    wait_until(lambda: claims() == {} or all(state == "none" for state, _ in claims().values()), "end of the claims", step=0.1)
 
 
 @needs_root
 def test_job_whose_claim_can_never_be_granted_is_held(claiming):
     """Its --mem is less than the node has, and more than the reserve leaves."""
     number = claiming.submit("--mem=3900", code="touch started")
-    wait_for("hold", lambda: "held" in claiming.jobs(number)[number].get("Reason", "").lower())
+    wait_until(lambda: "held" in claiming.jobs(number)[number].get("Reason", "").lower(), "hold", step=0.1)
     assert not (claiming.work / "started").exists()
     claiming.run("scancel", number)
 

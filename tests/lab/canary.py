@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from jail import until
+from lib.waiting import wait_until
 
 PERIOD_SECONDS = 0.05
 
@@ -53,7 +53,7 @@ class Canary(Lateness):
         super().__init__()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
-        until(lambda: len(self.rounds) >= 5 or not self.is_alive(), 60, "the canary's first rounds")
+        wait_until(lambda: len(self.rounds) >= 5 or not self.is_alive(), "the canary's first rounds")
         assert self.is_alive(), f"the canary ended: {self.process.returncode}, {self.process.stderr.read()}"
 
     def read(self):

@@ -63,15 +63,6 @@ def available_bytes():
     return int(re.search(r"^MemAvailable: +(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)[1]) * 1024
 
 
-def until(condition, seconds, what):
-    """What `condition` returns once it is true; a failed assertion if that takes longer."""
-    end = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.005)  # poll: the condition
-    return answer
-
-
 # ---- cgroups ----
 
 

@@ -4,7 +4,8 @@ import os
 import subprocess
 
 import pytest
-from jail import MIB, until
+from jail import MIB
+from lib.waiting import wait_until
 
 LIMIT = 512 * MIB
 FLOOR = 64 * MIB
@@ -21,7 +22,7 @@ def below_the_floor(make_jail, programs):
     hog = jail.popen([programs / "hog", 1, mib, 100], env, stdin=subprocess.DEVNULL)
     try:
         assert hog.stdout.readline() == "full\n"
-        until(lambda: jail.headroom_bytes() < FLOOR, 60, "less than the floor")
+        wait_until(lambda: jail.headroom_bytes() < FLOOR, "less than the floor")
         yield jail
         assert hog.poll() is None and jail.oom_kills() == 0
         assert jail.headroom_bytes() < FLOOR

@@ -4,7 +4,8 @@ import contextlib
 import subprocess
 
 import pytest
-from jail import GIB, MIB, until
+from jail import GIB, MIB
+from lib.waiting import wait_until
 
 LIMIT = 512 * MIB
 
@@ -61,7 +62,7 @@ def test_what_was_swapped_out_takes_nothing_from_a_promise_when_it_goes(make_jai
     words = (kind, "192M", "half", "0", "mmap", "180M", "scan", "wait", "free", "0")
     with holding(jail, guard, *words, env={"SPARKGUARD_WATCHDOG": "off"}) as process:  # which scans, too
         assert jail.used_bytes() > 96 * MIB
-        until(lambda: jail.reclaim() or jail.used_bytes() < 16 * MIB, 60, "what was touched is swapped out")
+        wait_until(lambda: jail.reclaim() or jail.used_bytes() < 16 * MIB, "what was touched is swapped out")
         print(file=process.stdin)
         assert_ready(process)
         assert take(jail, guard, "malloc", "330M", "malloc", left) == ["ENOMEM", "ok"]

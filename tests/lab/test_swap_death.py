@@ -11,7 +11,8 @@ import subprocess
 import time
 
 import pytest
-from jail import GIB, MIB, READS_PER_SECOND, until
+from jail import GIB, MIB, READS_PER_SECOND
+from lib.waiting import wait_until
 
 LIMIT = 512 * MIB
 RESERVE = LIMIT * 8 // 100
@@ -92,7 +93,7 @@ def test_without_the_guard_the_hog_is_killed_or_everybody_feels_it(jail, program
     begin, pages = time.monotonic(), canary.pages_read()
     hog = jail.popen([programs / "hog", 1, mib, 100], unguarded(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with running([hog]):
-        until(lambda: jail.oom_kills() > 0 or canary.pages_read() - pages > FELT_PAGES, ENOUGH_SECONDS, "the kernel's killer, or a swap death")
+        wait_until(lambda: jail.oom_kills() > 0 or canary.pages_read() - pages > FELT_PAGES, "the kernel's killer, or a swap death", ENOUGH_SECONDS)
         kills, p99, worst = jail.oom_kills(), canary.p99_since(begin), max(canary.late_since(begin))
         figures(canary_pages_read=canary.pages_read() - pages)
     figures(canary_p99_s=round(p99, 2), canary_worst_s=round(worst, 2), oom_kills=kills, throttled=jail.is_throttled)

@@ -12,8 +12,9 @@ import threading
 from datetime import datetime, timezone
 
 import pytest
-from jail import MIB, until
+from jail import MIB
 from lib.target import CHARGED_AHEAD_BYTES
+from lib.waiting import wait_until
 
 LIMIT = 512 * MIB
 FLOOR = LIMIT * 8 // 100 // 4
@@ -54,7 +55,7 @@ class Growth:
         """Lets it grow until it has ended or has written all; whether it has ended."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        until(lambda: self.has_ended() or "done" in self.said, 60, "the end of the growth")
+        wait_until(lambda: self.has_ended() or "done" in self.said, "the end of the growth")
         return self.has_ended()
 
     def stop(self):
@@ -106,7 +107,7 @@ def assert_guarded_small_programs_work(guard, jail):
 
 def assert_lives(bystander):
     rounds = len(bystander.rounds)
-    until(lambda: len(bystander.rounds) > rounds + 5, 60, "the bystander's next rounds")
+    wait_until(lambda: len(bystander.rounds) > rounds + 5, "the bystander's next rounds")
     assert bystander.is_alive()
 
 
@@ -126,7 +127,7 @@ def test_watchdog_ends_the_child_that_copies(jail, guard, start_growth, start_ca
     bystander = start_canary(jail, guard.environment(), mib=16)
     growth = start_growth(child, rate)
     assert_ended_at_the_floor(growth, growth.run(), figures)
-    until(lambda: growth.child_status() is not None, 60, "the parent's word on its child")
+    wait_until(lambda: growth.child_status() is not None, "the parent's word on its child")
     assert os.WTERMSIG(growth.child_status()) in (signal.SIGTERM, signal.SIGKILL)
     assert growth.process.poll() is None, "the parent ended too"
     assert_lives(bystander)
@@ -178,7 +179,7 @@ def test_watchdog_kills_who_stays_below_the_floor(jail, guard, start_growth, sta
     growth = start_growth("deaf", CREEPING, more_mib=room_to(jail, 60 * MIB), env=env)  # the rest below 64 MiB takes 0.5 s of the 5
     assert not growth.run()
     assert growth.jail.headroom_bytes() < 64 * MIB and growth.jail.oom_kills() == 0
-    until(growth.has_ended, 60, "its end")
+    wait_until(growth.has_ended, "its end")
     ended = datetime.now(timezone.utc)
     growth.stop()
     assert -growth.process.returncode == signal.SIGKILL
@@ -195,7 +196,7 @@ def test_watchdog_warns_only_if_told_so(jail, guard, start_growth, start_canary)
     env = {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M", "SPARKGUARD_WATCHDOG": "warn"}
     growth = start_growth("sparse", SLOW, more_mib=room_to(jail, 48 * MIB), env=env)
     growth.run()
-    until(lambda: watchdog_events(guard, growth.pid), 60, "the warning")
+    wait_until(lambda: watchdog_events(guard, growth.pid), "the warning")
     assert_lives(bystander)
     assert not growth.has_ended()
 
@@ -214,6 +215,6 @@ def test_without_the_watchdog_the_kernel_kills(jail, start_growth, figures):
     """The control: nothing else in the jail keeps the child from growing into the wall."""
     growth = start_growth("copy", FAST, env={"SPARKGUARD_WATCHDOG": "off"})
     growth.run()
-    until(lambda: jail.oom_kills() > 0, 60, "the OOM killer")
+    wait_until(lambda: jail.oom_kills() > 0, "the OOM killer")
     figures(oom_kills=jail.oom_kills(), least_headroom_mib=round(jail.least_headroom_bytes() / MIB, 1))
     assert jail.least_headroom_bytes() < FLOOR

@@ -16,6 +16,13 @@ NATIVE_PYTHON = "/usr/bin/python3" if "GUARDED_PYTHON" in os.environ else sys.ex
 IS_EMULATED = "GUARDED_PYTHON" in os.environ
 IS_SLOW = IS_EMULATED or "IN_GUEST" in os.environ  # a whole machine in software, too (tests/guest64k)
 SLOWER = 5 if IS_SLOW else 1
+
+
+def patience(seconds):
+    """How long to wait, on a machine that others use, for what takes a quiet one far fewer seconds: only what hangs is ended by it."""
+    return seconds * SLOWER * max(1.0, os.getloadavg()[0] / os.cpu_count())
+
+
 EMULATORS_THREADS = 1 if IS_EMULATED else 0  # qemu has one in every process
 # No threads of the library's. A child that is forked while another thread is inside qemu's clone() finds clone_lock of qemu's locked,
 # and each thread that it creates itself waits for that lock.

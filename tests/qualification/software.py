@@ -5,10 +5,11 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
+
+from lib.waiting import wait_until
 
 SECONDS = 1200  # for one suite; the machine may be slow
 
@@ -142,11 +143,8 @@ class Server:
         self.process = guard.popen(command, preload=None if is_guarded else [], **options)
 
     def wait_until(self, answers):
-        end = time.monotonic() + 90
-        while not answers():
-            assert self.process.poll() is None, self.process.stderr.read()
-            assert time.monotonic() < end, "no answer"
-            time.sleep(0.1)  # poll: the server answers
+        wait_until(lambda: self.process.poll() is not None or answers(), "an answer", step=0.1)
+        assert self.process.poll() is None, self.process.stderr.read()
 
     def __enter__(self):
         return self

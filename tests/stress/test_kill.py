@@ -22,7 +22,8 @@ import time
 
 import pytest
 from lib.ledger import Ledger
-from lib.target import IS_LONG, SLOWER
+from lib.target import IS_LONG
+from lib.waiting import wait_until
 
 MIB, GIB = 1 << 20, 1 << 30
 KILLS = int(os.environ.get("SPARKGUARD_TEST_KILLS", "300" if IS_LONG else "80"))
@@ -58,13 +59,6 @@ def sessions(leaders):
         if stat is not None and stat[1] in found and stat[0] not in "ZX":
             found[stat[1]].append((int(name), stat[0]))
     return found
-
-
-def until(what, condition):
-    deadline = time.monotonic() + 60 * SLOWER  # only ends a test that hangs
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.0002)  # poll: the condition
 
 
 class Field:
@@ -145,7 +139,7 @@ class Field:
             self.reap(leader)  # its children die with it
             self.trees.remove(leader)
         else:
-            until(f"{victim} is still there", lambda: (stat_of(victim) or "Z")[0] in "ZX")
+            wait_until(lambda: (stat_of(victim) or "Z")[0] in "ZX", f"the end of {victim}", step=0.0002)
 
     def all_stand_still(self):
         self.send(signal.SIGSTOP)
@@ -223,7 +217,7 @@ def test_ledger_is_right_after_sigkill_at_any_instant(guard, tmp_path, subreaper
                 field.plant()
             time.sleep(field.draw.choice((0.0005, 0.004, 0.02)) * field.draw.random())  # pace: the trees get on
             field.kill_one()
-            until("some do not stop", field.all_stand_still)
+            wait_until(field.all_stand_still, "all stand still", step=0.0002)
             try:
                 field.check()
             except AssertionError as error:
