@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -72,13 +73,17 @@ def bootstrap(tmp_path_factory):
         return
     folder = tmp_path_factory.mktemp("chroot")
     release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
-    command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3,libjansson4", release["VERSION_CODENAME"], folder / "root", "-"]
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3,libjansson4", '--aptopt=Acquire::Retries "5"']
+    # A mirror may be in the middle of an update, and lists that do not fit its files are no use then: a second try has new ones.
+    twice = 'cat >"$0/sources"; "$@" <"$0/sources" || { rm -rf "$0/root"; exec "$@" <"$0/sources"; }'
+    command = ["sh", "-c", twice, folder, *command, release["VERSION_CODENAME"], folder / "root", "-"]
     with open(folder / "log", "w") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True)
     process.stdin.write(sources)
     process.stdin.close()
     yield process, folder
-    process.terminate()
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
     process.wait()
     shutil.rmtree(folder)
 
