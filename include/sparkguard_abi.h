@@ -248,9 +248,26 @@ struct sg_machine {
     uint64_t reserve_bytes;
     uint64_t floor_bytes;
     uint64_t cgroup_limit_bytes;
-    int32_t unified; /* 1: unified memory; 0: not; -1: unknown */
-    uint32_t reserved;
+    int32_t unified;       /* 1: unified memory; 0: not; -1: unknown */
+    uint32_t driver_facts; /* (atomic) what this process found out about the driver: an enum sg_finding for each fact */
 };
+
+/* What the guard assumes of the driver (driver_facts.def). Records of versions without it have zeros: unknown. */
+enum sg_driver_fact {
+#define SG_DRIVER_FACT(ID, name, proved, disproved) SG_DRIVER_##ID,
+#include "driver_facts.def"
+#undef SG_DRIVER_FACT
+    SG_DRIVER_FACT_COUNT
+};
+enum sg_finding { SG_FACT_UNKNOWN = 0, SG_FACT_PROVED = 1, SG_FACT_DISPROVED = 2 };
+#define SG_DRIVER_FACT_SHIFT(fact) (2u * (unsigned)(fact))
+_Static_assert((int)SG_DRIVER_FACT_COUNT <= 16, "two bits for each");
+
+static inline enum sg_finding sg_driver_finding(uint32_t facts, enum sg_driver_fact fact)
+{
+    uint32_t bits = facts >> SG_DRIVER_FACT_SHIFT(fact) & 3u;
+    return bits == SG_FACT_PROVED ? SG_FACT_PROVED : bits == SG_FACT_DISPROVED ? SG_FACT_DISPROVED : SG_FACT_UNKNOWN;
+}
 
 /* A mapped range of shared memory: of a tmpfs or memfd file, a System V segment, or shared anonymous memory. Its bounds
  * are in units of SG_FILE_UNIT_BYTES. A unit has the same number in every process: file number << 32 | offset. */

@@ -80,6 +80,7 @@ int main(void)
     FIELD(sg_machine, floor_bytes);
     FIELD(sg_machine, cgroup_limit_bytes);
     FIELD(sg_machine, unified);
+    FIELD(sg_machine, driver_facts);
     FIELD(sg_segment, file);
     FIELD(sg_segment, slot.inherited_promise_bytes);
     FIELD(sg_segment, origin);

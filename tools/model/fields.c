@@ -51,3 +51,10 @@ void model_domain_fields(const struct model_domain *domain, const struct model_f
     fields->number(fields->out, "frees", domain->frees);
     fields->number(fields->out, "refused_count", domain->refused_count);
 }
+
+void model_driver_fields(const struct model_process *process, const struct model_fields *fields)
+{
+    for (int i = 0; i < SG_DRIVER_FACT_COUNT; i++)
+        fields->text(fields->out, model_driver_fact_name[i],
+                     model_finding_name[sg_driver_finding(process->machine.driver_facts, (enum sg_driver_fact)i)]);
+}

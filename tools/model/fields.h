@@ -18,5 +18,6 @@ struct model_fields {
 /* Call one callback per field, always in the same order. */
 void model_process_fields(const struct model_process *process, const struct model_fields *fields);
 void model_domain_fields(const struct model_domain *domain, const struct model_fields *fields);
+void model_driver_fields(const struct model_process *process, const struct model_fields *fields);
 
 #endif

@@ -382,5 +382,9 @@ const char *model_headroom_word(enum sg_reason reason);
 extern const char *const model_domain_name[SG_DOMAIN_COUNT];
 extern const char *const model_state_name[SG_STATE_KILLED + 1];
 extern const char *const model_reason_name[SG_REASON_DEVICE + 1];
+extern const char *const model_driver_fact_name[SG_DRIVER_FACT_COUNT];
+/* Sentences without capital and full stop: where it is so, and where it is not. */
+extern const char *const model_driver_fact_text[SG_DRIVER_FACT_COUNT][2];
+extern const char *const model_finding_name[SG_FACT_DISPROVED + 1];
 
 #endif

@@ -71,6 +71,8 @@ static void put_row(struct row *row, const struct model_job *job, const struct m
     row->prefix = "peak_domains.";
     for (int i = 0; i < SG_DOMAIN_COUNT; i++)
         put_number(row, model_domain_name[i], process->domain[i].at_peak_bytes);
+    row->prefix = "driver_facts.";
+    model_driver_fields(process, &fields);
     csv_end_row(&row->csv);
 }
 

@@ -92,6 +92,14 @@ static json_t *peak_domains_of(const struct model_process *process)
     return domains;
 }
 
+static json_t *driver_facts_of(const struct model_process *process)
+{
+    json_t *facts = json_object();
+    const struct model_fields fields = fields_into(facts);
+    model_driver_fields(process, &fields);
+    return facts;
+}
+
 static json_t *refusals_of(const struct model_process *process)
 {
     json_t *refusals = json_array();
@@ -184,6 +192,7 @@ static json_t *process_of(const struct model_process *process)
     model_process_fields(process, &fields);
     json_object_set_new(object, "domains", domains_of(process));
     json_object_set_new(object, "peak_domains", peak_domains_of(process));
+    json_object_set_new(object, "driver_facts", driver_facts_of(process));
     json_object_set_new(object, "blocks", sites_of(process));
     json_object_set_new(object, "blocks_at_peak", sites_then(process, false));
     json_object_set_new(object, "blocks_at_refusal", sites_then(process, true));

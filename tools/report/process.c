@@ -130,6 +130,14 @@ static void put_identity(const struct model_job *job, const struct model_process
     put_other_cause(process, &lines);
 }
 
+/* Prints what the process found out about the driver against what the guard assumes of it. */
+static void put_disproved(const struct model_process *process, const struct style *style)
+{
+    for (int i = 0; i < SG_DRIVER_FACT_COUNT; i++)
+        if (sg_driver_finding(process->machine.driver_facts, (enum sg_driver_fact)i) == SG_FACT_DISPROVED)
+            fprintf(style->stream, "found: %s\n", model_driver_fact_text[i][1]);
+}
+
 static void put_figures(const struct model_process *process, const struct style *style)
 {
     char size[TEXT_SIZE_CAPACITY], when[TEXT_TIME_CAPACITY];
@@ -166,6 +174,7 @@ static void put_figures(const struct model_process *process, const struct style 
     if (process->faults > 0)
         fprintf(style->stream, "%s%" PRIu64 " internal faults%s: those calls were let through uncounted\n",
                 style_colour_on(style, STYLE_YELLOW), process->faults, style_colour_off(style, STYLE_YELLOW));
+    put_disproved(process, style);
 }
 
 /* Returns a domain's part of the peak as a bar: "██████████████ 70 %". */

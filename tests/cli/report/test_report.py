@@ -439,3 +439,20 @@ def test_the_overview_ends_with_a_command_that_can_be_typed(make, report, tools,
     assert told.startswith((name if typed == "name" else command) + " ")
     again = subprocess.run(told, shell=True, cwd=tools.parent, env={"PATH": path}, capture_output=True, text=True)
     assert again.returncode == 0 and again.stdout.startswith("4711  "), (told, again.stderr)
+
+
+def test_what_was_found_of_the_driver_is_told_by_name_and_against_assumptions_in_words(make, report):
+    """Two bits for each fact; a value that no library writes is unknown."""
+    make(pid=1).machine(driver_facts=0b11_01_10_00_01).write(report.directory)
+    make(pid=2).machine(driver_facts=(1 << 32) - 1).write(report.directory)
+    found = {pid: process["driver_facts"] for pid, process in processes(report.json("--all")).items()}
+    assert list(found[1].items())[:5] == [
+        ("device_memory_is_the_machines", "proved"),
+        ("takes_what_is_asked", "unknown"),
+        ("serves_what_fits", "disproved"),
+        ("freed_is_back_at_once", "proved"),
+        ("pool_keeps_freed", "unknown"),
+    ]
+    assert set(found[2].values()) == {"unknown"}
+    assert "\nfound: the driver refuses what fits\n" in report.run(1).stdout
+    assert "\nfound: " not in report.run(2).stdout

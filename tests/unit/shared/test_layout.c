@@ -215,6 +215,7 @@ PLAIN_TEST(version_2_stays_as_it_is)
         FIELD(sg_machine, floor_bytes, 40, 8),
         FIELD(sg_machine, cgroup_limit_bytes, 48, 8),
         FIELD(sg_machine, unified, 56, 4),
+        FIELD(sg_machine, driver_facts, 60, 4),
         FIELD(sg_segment, slot, 0, 128),
         FIELD(sg_segment, segment_bytes, 128, 8),
         FIELD(sg_segment, record_capacity, 136, 4),
