@@ -34,6 +34,7 @@
 #include "shared/decision_lock.h"
 #include "account/driver_pool.h"
 #include "admit/refusal.h"
+#include "admit/self_check.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SAMPLED_BYTES (64 * MIB) /* a grant of this much is sampled into the time line at once */
@@ -59,6 +60,7 @@ void sg_admission_atfork_child(void)
     sg_headroom_atfork_child();
     sg_deferred_frees_atfork_child();
     sg_check_atfork_child();
+    sg_self_check_atfork_child();
     state.is_below_floor = 0;
     state.has_begun = 0;
 }
@@ -143,7 +145,7 @@ static enum sg_verdict ask_driver(const struct sg_request *request, struct sg_an
 {
     uint64_t kept = request->card.identity != 0 ? 0 : sg_driver_pages_kept_bytes();
     answer->kept_by_driver_bytes = kept;
-    if (kept == 0 || request->attempt.has_pressed || sg_options.mode_observe ||
+    if (kept == 0 || request->attempt.has_pressed || sg_self_check_is_observed(request) ||
         !would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, kept))
         return verdict;
     return SG_ASK_DRIVER;
@@ -232,7 +234,7 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
     if (!sg_headroom_last.snapshot.is_valid ||
         request->size_bytes <= most) /* others need not wait for an impossible request */
         sg_registry_announce(sg_check_source(request), request->size_bytes);
-    if (request->card.identity == 0 && !sg_options.mode_observe && sg_driver_pool_is_pressed()) {
+    if (request->card.identity == 0 && !sg_self_check_is_observed(request) && sg_driver_pool_is_pressed()) {
         sg_registry_withdraw();
         return wait_for(request, SG_PRESSURE_LONGEST_NS + SG_WAIT_OTHERS_NS);
     }
@@ -244,7 +246,7 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
         return SG_LOOK_AGAIN;
     }
     enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_before_refusal(request, answer);
-    if (verdict == SG_ADMIT || sg_options.mode_observe)
+    if (verdict == SG_ADMIT || sg_self_check_is_observed(request))
         add_to_flight(request, request->size_bytes);
     sg_registry_withdraw(); /* do not advance the epoch: waiting processes would keep waking each other */
     return verdict;
@@ -252,9 +254,9 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
 
 /* Observe mode grants requests that would have to wait, and records none of them as refused: the other processes'
  * requests in flight may have ended differently. */
-static bool is_granted(enum sg_verdict verdict)
+static bool is_granted(const struct sg_request *request, enum sg_verdict verdict)
 {
-    return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_options.mode_observe);
+    return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_self_check_is_observed(request));
 }
 
 /* Decides a request, by the cached snapshot if possible. If the verdict is_granted, the bytes are in flight. */
@@ -265,7 +267,7 @@ static enum sg_verdict judge(struct sg_request *request, struct sg_answer *answe
         return SG_ADMIT;
     sg_lock_acquire(&sg_decision_lock, &lock);
     enum sg_verdict verdict = decide(request, answer);
-    if (is_granted(verdict))
+    if (is_granted(request, verdict))
         sg_headroom_scan_if_due();
     sg_lock_release(&sg_decision_lock, &lock);
     return verdict;
@@ -328,7 +330,7 @@ bool sg_admission_ask(struct sg_request *request)
         uint32_t seen = sg_peers_epoch();
         hold_signals(request);
         enum sg_verdict verdict = judge(request, &answer);
-        if (is_granted(verdict)) {
+        if (is_granted(request, verdict)) {
             sg_thread_hold_cancel();
             request->granted_bytes = request->size_bytes;
             if (verdict == SG_REFUSE)

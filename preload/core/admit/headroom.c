@@ -72,6 +72,9 @@ void sg_headroom_set_unified(int unified, bool is_hidden)
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
         sg_fetch_or(&sg_entry_own()->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
         sg_driver_pool_learn();
+    } else if (sg_own->machine.unified == 0 && (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_UNIFIED) != 0) {
+        sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_UNIFIED);
+        sg_fetch_and(&sg_entry_own()->slot.flags, ~(uint32_t)SG_SLOT_UNIFIED);
     }
 }
 

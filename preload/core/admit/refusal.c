@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "base/atomics.h"
 #include "admit/holder.h"
+#include "admit/self_check.h"
 #include "account/ledger.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -214,7 +215,7 @@ static void print_refusal(const struct sg_request *request, const struct sg_answ
 {
     char line[720]; /* of the 4 KiB that a handler may have: the longest line has some 600 */
     struct sg_text text = sg_text_begin(line, sizeof line);
-    sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
+    sg_text_add(&text, sg_self_check_is_observed(request) ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->wording.call);
     sg_text_add(&text, " of ");
     add_size(&text, request);
@@ -266,7 +267,7 @@ static SG_APART void record(const struct sg_request *request, const struct sg_an
         .usable_bytes = answer->usable_bytes,
         .domain = (uint8_t)request->domain,
         .reason = (uint8_t)answer->reason,
-        .observed = sg_options.mode_observe != 0,
+        .observed = sg_self_check_is_observed(request),
         .kept_mib = kept_mib(answer),
     };
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
@@ -280,7 +281,7 @@ void sg_refusal_report(const struct sg_request *request, const struct sg_answer 
     struct sg_domain_counters *counters = &sg_own->domain[request->domain];
     sg_add_relaxed(&counters->refused_count, 1);
     sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
-    sg_self.refused_count += !sg_options.mode_observe;
+    sg_self.refused_count += !sg_self_check_is_observed(request);
     sg_segment_attach();
     /* A program that keeps trying small sizes must not push other refusals out of the ring. */
     if (request->kind == SG_REQUEST_SMALL && !sg_log_may_speak(&small_recorded_ns))

@@ -136,7 +136,8 @@ bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes
 
 void sg_snapshot_refresh(struct sg_snapshot *snapshot)
 {
-    snapshot->is_valid = read_meminfo(snapshot) || read_sysinfo(snapshot);
+    snapshot->is_whole = read_meminfo(snapshot);
+    snapshot->is_valid = snapshot->is_whole || read_sysinfo(snapshot);
     snapshot->count = 1;
     snapshot->at[0].touched_bytes = 0;
     snapshot->time_ns = sg_clock_ns(CLOCK_MONOTONIC);

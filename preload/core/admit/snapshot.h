@@ -36,6 +36,7 @@ struct sg_constraint {
 struct sg_snapshot {
     uint64_t time_ns; /* CLOCK_MONOTONIC; 0: no snapshot yet */
     bool is_valid;    /* false: neither /proc nor sysinfo(2) answered */
+    bool is_whole;    /* /proc answered: no figure is 0 because it is unknown */
     uint32_t count;
     struct sg_constraint at[SG_CONSTRAINT_CAPACITY]; /* at[0] is the machine */
     uint64_t total_bytes;                            /* MemTotal */

@@ -89,12 +89,12 @@ static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
 }
 
 /* Reads a discrete card's free memory from the driver. Without a context the driver does not answer. SIZE_MAX then lets
- * every request pass, and the driver alone decides. */
+ * every request pass, and the driver alone decides; so it does of a device that is no card either. */
 static struct sg_card look_at_card(uint32_t device)
 {
     uint32_t epoch = sg_peers_epoch();
     size_t free_bytes = SIZE_MAX, total_bytes = 0;
-    if (!get_info(device, &free_bytes, &total_bytes))
+    if (sg_cuda_is_apart(device) || !get_info(device, &free_bytes, &total_bytes))
         free_bytes = SIZE_MAX;
     return (struct sg_card){sg_cuda_device_identity(device), free_bytes, total_bytes, epoch, device};
 }
@@ -157,9 +157,36 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
     } while (!is_admitted && call->request.attempt.must_look_again);
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
     if (is_admitted && is_eager && !call->has_headroom && call->request.kind != SG_REQUEST_RARE &&
-        call->request.card.identity == 0 && sg_headroom_unified() == 1 && !sg_options.mode_observe)
+        call->request.card.identity == 0 && sg_headroom_unified() == 1 && !sg_self_check_is_observed(&call->request))
         sg_page_cache_reclaim(call->request.size_bytes);
     return is_admitted;
+}
+
+/* Whether the driver says that the device has no memory of its own, and the user has not said otherwise. */
+static bool is_integrated(uint32_t device)
+{
+    return sg_options.unified != SG_UNIFIED_OFF &&
+           sg_load_acquire(&sg_cuda_device_kind[device]) >= (uint32_t)SG_DEVICE_INTEGRATED;
+}
+
+static void begin_measure(struct sg_cuda_call *call)
+{
+    bool is_due =
+        call->request.domain == SG_DOMAIN_DEVICE
+            ? call->request.size_bytes >= SG_SELF_CHECK_LEAST && is_integrated(call->device)
+            : call->request.domain == SG_DOMAIN_PINNED && call->request.size_bytes >= SG_SELF_CHECK_PINNED_LEAST;
+    if (SG_UNLIKELY(is_due))
+        call->is_measured = sg_self_check_begin(&call->request);
+}
+
+void sg_cuda_measure(struct sg_cuda_call *call, CUresult result)
+{
+    if (SG_LIKELY(!call->is_measured))
+        return;
+    call->is_measured = false;
+    sg_self_check_end(&call->request, result == CUDA_SUCCESS, result == CUDA_ERROR_OUT_OF_MEMORY);
+    if (call->request.domain == SG_DOMAIN_DEVICE)
+        sg_cuda_note_trust(call->device);
 }
 
 /* Sets SG_SLOT_CUDA once: this process uses CUDA. */
@@ -196,6 +223,8 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
             sg_cuda_close(call);
             return false;
         }
+        if (growth_bytes != 0)
+            begin_measure(call);
     }
     sg_self.layers |= SG_LAYER_CUDA;
     return true;
@@ -276,6 +305,7 @@ static void place(struct sg_cuda_call *call)
 
 bool sg_cuda_took(struct sg_cuda_call *call, CUresult result)
 {
+    sg_cuda_measure(call, result);
     if (result != CUDA_SUCCESS)
         return false;
     if (SG_UNLIKELY(!call->is_placed) && call->is_counted)
@@ -336,6 +366,14 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
         sg_watchdog_consider();
 }
 
+/* Whether the free of a block shows what the driver does with the machine's memory. */
+static bool is_measured_free(uint64_t block)
+{
+    return sg_block_size(block) >= SG_SELF_CHECK_LEAST && sg_block_domain(block) == SG_DOMAIN_DEVICE &&
+           (block & SG_BLOCK_POOLED) == 0 && is_integrated(sg_block_device(block)) &&
+           !sg_cuda_has_own_pool(sg_block_device(block));
+}
+
 uint64_t sg_cuda_take_out(struct sg_block_table *table, uint64_t key)
 {
     uint64_t block = sg_block_table_remove(table, key);
@@ -343,12 +381,16 @@ uint64_t sg_cuda_take_out(struct sg_block_table *table, uint64_t key)
         sg_deferred_frees_note_free(sg_cuda_returned_bytes(block));
     if ((block & SG_BLOCK_POOLED) != 0)
         sg_mempool_begin_free(block, key, SG_SYNC_NOTHING);
+    else if (SG_UNLIKELY(is_measured_free(block)))
+        sg_self_check_begin_free();
     return block;
 }
 
 CUresult sg_cuda_given_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before,
                             CUresult result)
 {
+    if (SG_UNLIKELY(is_measured_free(block)))
+        sg_self_check_end_free(sg_block_size(block), result == CUDA_SUCCESS);
     if (block != 0 && (sg_cuda_is_gone(result) || !sg_context_put_back(table, key, block, ends_before)))
         sg_cuda_released(table, block);
     if ((block & SG_BLOCK_POOLED) != 0)

@@ -19,6 +19,7 @@
 #define SG_PRELOAD_HOOKS_CUDA_CALL_H
 
 #include "admit/admission.h"
+#include "admit/self_check.h"
 #include "base/atomics.h"
 #include "hooks/cuda/blocks.h"
 #include "hooks/cuda/context_end.h"
@@ -42,6 +43,7 @@ struct sg_cuda_call {
     bool is_placed;       /* device and context are known; false: no context was current when the call began */
     bool is_tentative;    /* sg_cuda_ask returns before its thorough check: the request may be served in another way */
     bool has_headroom;    /* the request need not grow the pool, so page cache is not reclaimed for it */
+    bool is_measured;     /* what the driver takes for it is measured (self_check.h) */
     CUresult answer;      /* returned to the program on refusal: OUT_OF_MEMORY, or the error of a dead context */
 };
 
@@ -120,8 +122,12 @@ bool sg_cuda_ask(struct sg_cuda_call *call);
  * reserved. False: the context is dead, and call->answer is its error. */
 bool sg_cuda_scan(struct sg_cuda_call *call);
 
+/* Right after the real call, before its block is counted: ends the measurement of what the driver took. */
+void sg_cuda_measure(struct sg_cuda_call *call, CUresult result);
+
 /* After the real call: true if it succeeded. A call that began without a context can succeed only because another
- * thread has created one since; the block then belongs to that context, and `call` is completed with it. */
+ * thread has created one since; the block then belongs to that context, and `call` is completed with it. Calls
+ * sg_cuda_measure. */
 bool sg_cuda_took(struct sg_cuda_call *call, CUresult result);
 
 /* Records a successful allocation: enters `key` (address or handle) into `table` and charges `bytes` to the ledger.
@@ -135,7 +141,7 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);
 /* The two halves of a free that the program makes. sg_cuda_take_out removes the entry of `key` before the real call and
  * returns it (0: unknown): the driver may give the address to another thread before the real free returns.
  * sg_cuda_given_back releases the block, or enters it again if the free failed, and returns `result`. `ends_before` is
- * sg_context_ends before the free. */
+ * sg_context_ends before the free. Both measure what a large free gives back. */
 uint64_t sg_cuda_take_out(struct sg_block_table *table, uint64_t key);
 CUresult sg_cuda_given_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before,
                             CUresult result);

@@ -7,6 +7,7 @@
 #include "admit/check.h"
 #include "base/options.h"
 #include "admit/headroom.h"
+#include "admit/self_check.h"
 #include "shared/segment.h"
 #include "base/text.h"
 
@@ -65,6 +66,15 @@ static void learn_device(uint32_t device)
                      (uint32_t)(is_integrated != 0 ? SG_DEVICE_INTEGRATED : SG_DEVICE_DISCRETE));
     if (sg_cuda_has_own_pool(device))
         known->reserve_mib = (uint32_t)((sg_check_device_reserve(total) + (1u << 20) - 1) >> 20);
+}
+
+void sg_cuda_note_trust(uint32_t device)
+{
+    bool is_alone = sg_load_relaxed(&sg_self_check_trust) == SG_DRIVER_ALONE;
+    if (SG_LIKELY(is_alone == sg_cuda_is_apart(device)))
+        return;
+    sg_store_release(&sg_cuda_device_kind[device], (uint32_t)(is_alone ? SG_DEVICE_APART : SG_DEVICE_INTEGRATED));
+    sg_headroom_set_unified(!is_alone, false);
 }
 
 /* True if NVML's text names this UUID. The text is "GPU-", or "MIG-" for an instance of a card, and the bytes in groups

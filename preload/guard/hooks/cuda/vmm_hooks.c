@@ -28,6 +28,7 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
                   : !sg_cuda_begin(&call, SG_HOOK_cuMemCreate, SG_DOMAIN_PINNED, growth))
         return call.answer;
     CUresult result = SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
+    sg_cuda_measure(&call, result);
     if (result == CUDA_SUCCESS && call.is_counted)
         sg_vmm_enter(call.request.domain, call.device, *handle, size, __builtin_return_address(0));
     sg_cuda_end(&call, result == CUDA_SUCCESS ? size : 0);

@@ -1,0 +1,328 @@
+/*
+ * self_check.c - see self_check.h.
+ */
+#include "admit/self_check.h"
+
+#include "account/driver_pool.h"
+#include "account/thread_record.h"
+#include "admit/snapshot.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "shared/decision_lock.h"
+#include "shared/own_entry.h"
+#include "shared/segment.h"
+
+#define RETURN_NS UINT64_C(3000000000) /* what is not back by then, never comes back */
+#define MISSES_MAX 2
+#define SURPRISES_MAX 3
+
+uint32_t sg_self_check_trust SG_AT_FORK;
+
+/* A look at the machine. */
+struct look {
+    bool is_comparable; /* nothing else is under way */
+    uint64_t unexplained_bytes;
+    uint64_t live_bytes; /* device memory of all guarded processes, with this process's contexts */
+};
+
+static struct {
+    uint64_t owner; /* (atomic) the thread that measures a call; 0: none */
+    struct look before;
+    uint64_t shared_before; /* RssShmem before pinned memory was taken */
+    uint32_t misses;        /* granted calls that took nothing from the machine, though there is no pool */
+    uint32_t surprises;
+    uint64_t kept_bytes; /* what the pool kept of the last free, if nothing was measured since */
+    struct {
+        uint64_t time_ns, bytes; /* a free whose bytes were not back at once; 0: none */
+        struct look after;
+    } late;
+} state SG_AT_FORK;
+
+void sg_self_check_atfork_child(void)
+{
+    sg_store_relaxed(&state.owner, UINT64_C(0));
+    sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_TRUSTED);
+    state.misses = state.surprises = 0;
+    state.kept_bytes = 0;
+    state.late.bytes = 0;
+}
+
+/* ---- what was found ------------------------------------------------------------------------------------------- */
+
+static uint32_t finding(enum sg_driver_fact fact)
+{
+    return sg_driver_finding(sg_load_relaxed(&sg_own->machine.driver_facts), fact);
+}
+
+static void find(enum sg_driver_fact fact, enum sg_finding what)
+{
+    uint32_t word = sg_load_relaxed(&sg_own->machine.driver_facts);
+    word &= ~(3u << SG_DRIVER_FACT_SHIFT(fact));
+    sg_store_relaxed(&sg_own->machine.driver_facts, word | (uint32_t)what << SG_DRIVER_FACT_SHIFT(fact));
+}
+
+/* The first finding stands. */
+static void find_once(enum sg_driver_fact fact, bool holds)
+{
+    if (finding(fact) == SG_FACT_UNKNOWN)
+        find(fact, holds ? SG_FACT_PROVED : SG_FACT_DISPROVED);
+}
+
+/* A counter-example disproves what other calls have shown. */
+static void find_always(enum sg_driver_fact fact, bool holds)
+{
+    if (!holds || finding(fact) == SG_FACT_UNKNOWN)
+        find(fact, holds ? SG_FACT_PROVED : SG_FACT_DISPROVED);
+}
+
+static void say(const char *event, const char *sentence)
+{
+    sg_segment_add_event(event);
+    sg_log_line(sentence);
+}
+
+static void note_surprise(void)
+{
+    if (++state.surprises != SURPRISES_MAX || sg_load_relaxed(&sg_self_check_trust) != SG_DRIVER_TRUSTED)
+        return;
+    sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_OBSERVED);
+    say("the driver surprised the guard three times: requests for device memory are observed and not refused",
+        "sparkguard: the driver did three times what the guard does not expect: from now on cudaMalloc is observed "
+        "here "
+        "and not refused (sparkguard --check --cuda)");
+}
+
+/* ---- one measurement ------------------------------------------------------------------------------------------ */
+
+/* Adds up the device memory of the other guarded processes. Returns what they have of it in flight. */
+static uint64_t sum_others(uint64_t *live_bytes)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint32_t used = sg_entry_count(registry);
+    uint64_t flight = 0;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (entry == sg_entry_own() || !sg_entry_is_live(entry))
+            continue;
+        sg_entry_add_cut(&flight, sg_load(&entry->unbounded_flight_bytes));
+        sg_entry_add_cut(live_bytes, sg_load(&entry->slot.device_bytes));
+    }
+    return flight;
+}
+
+/* Under the decision lock. Reads the kernel's figures alone: a snapshot for decisions would count the request that is
+ * in flight twice, and show that as memory that was short. */
+static struct look look_at_machine(uint64_t own_flight)
+{
+    static struct sg_snapshot snapshot; /* too large for a small stack */
+    uint64_t unbounded = sg_entry_own_flight(false) - sg_entry_own_flight(true);
+    uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + sg_load(&sg_own->unaccounted_bytes);
+    bool is_alone = sum_others(&live) == 0 && unbounded == own_flight;
+    snapshot.has_cuda = true;
+    sg_snapshot_refresh(&snapshot);
+    return (struct look){
+        .is_comparable = snapshot.is_whole && is_alone,
+        .unexplained_bytes = snapshot.unexplained_bytes,
+        .live_bytes = live,
+    };
+}
+
+/* Whether nobody took or freed device memory between the looks, which would be part of the difference. */
+static bool are_comparable(const struct look *before, const struct look *after)
+{
+    return before->is_comparable && after->is_comparable && before->live_bytes == after->live_bytes;
+}
+
+static uint64_t above(uint64_t more, uint64_t less)
+{
+    return more > less ? more - less : 0;
+}
+
+/* Finds whether the bytes of a late free have come back since. */
+static void look_for_late(const struct look *now)
+{
+    uint64_t bytes = state.late.bytes, least = state.late.after.unexplained_bytes;
+    if (bytes == 0 || !now->is_comparable)
+        return;
+    uint64_t taken = above(now->live_bytes, state.late.after.live_bytes),
+             given = above(state.late.after.live_bytes, now->live_bytes);
+    if (above(least + taken, now->unexplained_bytes + given) >= bytes / 2) {
+        state.late.bytes = 0;
+    } else if (sg_clock_ns(CLOCK_MONOTONIC) - state.late.time_ns >= RETURN_NS) {
+        state.late.bytes = 0;
+        note_surprise();
+    }
+}
+
+static bool is_own_measurement(void)
+{
+    return sg_load_relaxed(&state.owner) == (uint64_t)(uintptr_t)&sg_self;
+}
+
+/* A thread that left its last measurement by longjmp begins a new one. */
+static bool begin(void)
+{
+    uint64_t none = 0;
+    return is_own_measurement() || sg_cas_u64(&state.owner, &none, (uint64_t)(uintptr_t)&sg_self);
+}
+
+static void end(void)
+{
+    sg_store(&state.owner, UINT64_C(0));
+}
+
+static uint64_t own_flight_of(const struct sg_request *request)
+{
+    return request->card.identity != 0 ? 0 : request->granted_bytes;
+}
+
+/* The process's own shared memory, of which pinned memory is a part. SG_UNKNOWN: cannot be read. Under the lock. */
+static uint64_t shared_bytes(void)
+{
+    static char text[4096]; /* too large for a small stack */
+    uint64_t kib = SG_UNKNOWN;
+    if (sg_text_read_file("/proc/self/status", text, sizeof text) > 0)
+        kib = sg_text_read_field(text, "RssShmem:", SG_UNKNOWN);
+    return kib == SG_UNKNOWN ? SG_UNKNOWN : kib * 1024;
+}
+
+bool sg_self_check_begin(const struct sg_request *request)
+{
+    struct sg_lock_state lock;
+    bool is_pinned = request->domain == SG_DOMAIN_PINNED;
+    if ((is_pinned && finding(SG_DRIVER_PINNED) != SG_FACT_UNKNOWN) || !begin())
+        return false;
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    if (is_pinned) {
+        state.shared_before = shared_bytes();
+    } else {
+        state.before = look_at_machine(own_flight_of(request));
+        look_for_late(&state.before);
+    }
+    sg_lock_release(&sg_decision_lock, &lock);
+    return true;
+}
+
+/* ---- what a measurement shows --------------------------------------------------------------------------------- */
+
+static void end_pinned(const struct sg_request *request, uint64_t after)
+{
+    uint64_t before = state.shared_before, rise = above(after, before), size = request->size_bytes;
+    if (before == SG_UNKNOWN || after == SG_UNKNOWN)
+        return;
+    if (rise >= size - size / 8 || rise < size / 8)
+        find_once(SG_DRIVER_PINNED, rise >= size / 8);
+}
+
+/* A request that was granted although it does not fit shows nothing, and neither does one that nobody judged. */
+static void note_answer(const struct sg_request *request, bool is_served)
+{
+    if (request->card.identity != 0 || sg_self_check_is_observed(request))
+        return;
+    find_always(SG_DRIVER_SERVES, is_served);
+    if (!is_served)
+        note_surprise();
+}
+
+/* Twice nothing, and never anything before: it is other memory. */
+static void note_miss(bool has_pools)
+{
+    if (has_pools) {
+        find_once(SG_DRIVER_POOL_SERVES, true);
+        return;
+    }
+    if (finding(SG_DRIVER_TAKES) != SG_FACT_UNKNOWN || ++state.misses < MISSES_MAX)
+        return;
+    find_once(SG_DRIVER_TAKES, false);
+    if (sg_options.unified != SG_UNIFIED_AUTO)
+        return;
+    sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_ALONE);
+    say("device memory is not the machine's memory: the driver alone judges requests for it",
+        "sparkguard: device memory does not come out of this machine's memory: cudaMalloc is not guarded here, the "
+        "driver "
+        "alone judges it");
+}
+
+static void note_taken(uint64_t size, uint64_t fall)
+{
+    uint64_t kept = state.kept_bytes;
+    state.kept_bytes = 0;
+    if (fall < size - size / 8)
+        return;
+    if (kept >= size)
+        find_once(SG_DRIVER_POOL_SERVES, false);
+    find(SG_DRIVER_TAKES, SG_FACT_PROVED);
+    state.misses = 0;
+    if (SG_UNLIKELY(sg_load_relaxed(&sg_self_check_trust) == SG_DRIVER_ALONE)) {
+        sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_TRUSTED);
+        sg_segment_add_event("device memory is the machine's memory after all: requests for it are judged again");
+    }
+    find_always(SG_DRIVER_SIZE, fall <= size + size / 4);
+    if (fall > size + size / 4)
+        note_surprise();
+}
+
+void sg_self_check_end(const struct sg_request *request, bool is_served, bool is_refused)
+{
+    struct sg_lock_state lock;
+    struct look after = {0};
+    uint64_t shared = 0;
+    bool is_pinned = request->domain == SG_DOMAIN_PINNED, has_pools = false;
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    if (is_pinned) {
+        shared = shared_bytes();
+    } else {
+        after = look_at_machine(own_flight_of(request));
+        has_pools = sg_driver_pool_is_used();
+    }
+    sg_lock_release(&sg_decision_lock, &lock);
+    if (is_pinned && is_served) {
+        end_pinned(request, shared);
+    } else if (!is_pinned && are_comparable(&state.before, &after)) {
+        uint64_t size = request->size_bytes, fall = above(after.unexplained_bytes, state.before.unexplained_bytes);
+        if (is_refused || is_served)
+            note_answer(request, is_served);
+        if (is_served && fall < size / 8)
+            note_miss(has_pools);
+        if (is_served)
+            note_taken(size, fall);
+    }
+    end();
+}
+
+void sg_self_check_begin_free(void)
+{
+    struct sg_lock_state lock;
+    if (!begin())
+        return;
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    state.before = look_at_machine(0);
+    look_for_late(&state.before);
+    sg_lock_release(&sg_decision_lock, &lock);
+}
+
+void sg_self_check_end_free(uint64_t bytes, bool is_freed)
+{
+    struct sg_lock_state lock;
+    if (!is_own_measurement())
+        return;
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    struct look after = look_at_machine(0);
+    bool has_pools = sg_driver_pool_is_used();
+    sg_lock_release(&sg_decision_lock, &lock);
+    uint64_t back = above(state.before.unexplained_bytes, after.unexplained_bytes);
+    bool is_back = back >= bytes - bytes / 8, is_kept = back < bytes / 8;
+    if (is_freed && are_comparable(&state.before, &after) && (is_back || is_kept)) {
+        find_once(has_pools ? SG_DRIVER_KEEPS : SG_DRIVER_RETURNS, has_pools ? is_kept : is_back);
+        state.kept_bytes = has_pools && is_kept ? bytes : 0;
+        if (!has_pools && is_kept && finding(SG_DRIVER_RETURNS) == SG_FACT_DISPROVED && state.late.bytes == 0) {
+            after.live_bytes -= bytes; /* the caller releases them next */
+            state.late.bytes = bytes;
+            state.late.after = after;
+            state.late.time_ns = sg_clock_ns(CLOCK_MONOTONIC);
+        }
+    }
+    end();
+}

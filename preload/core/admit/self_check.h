@@ -1,0 +1,60 @@
+/*
+ * self_check.h - checks, beside the program's own large CUDA calls, what the guard assumes of the driver of a device
+ * without memory of its own.
+ *
+ * The measure is the memory that no counter of the kernel explains (snapshot.h): what the driver takes from the machine
+ * raises it by its size, whatever others do with their own memory meanwhile. A measurement counts only if no guarded
+ * process has another request for device memory in flight, and none of them takes or frees any meanwhile. What was
+ * found is in the record (sg_machine.driver_facts).
+ *
+ * Where device memory does not come out of the machine's memory, the driver alone judges requests for it. After three
+ * surprises such requests are observed and not refused. Either is said once on stderr, and is an event of the record.
+ *
+ * Any thread. The functions take the decision lock, except where noted, and none waits for another process.
+ */
+#ifndef SG_PRELOAD_ADMIT_SELF_CHECK_H
+#define SG_PRELOAD_ADMIT_SELF_CHECK_H
+
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "base/options.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Calls below this size are not measured: others' memory would be too much of the result. */
+#define SG_SELF_CHECK_LEAST (UINT64_C(256) << 20)
+#define SG_SELF_CHECK_PINNED_LEAST (UINT64_C(1) << 20)
+
+/* What the findings mean for requests for device memory. */
+enum sg_driver_trust {
+    SG_DRIVER_TRUSTED,
+    SG_DRIVER_OBSERVED, /* the driver has surprised the guard three times: nothing is refused */
+    SG_DRIVER_ALONE,    /* it is not the machine's memory: the driver alone judges */
+};
+extern uint32_t sg_self_check_trust SG_INTERNAL; /* (atomic) enum sg_driver_trust; only self_check.c writes it */
+
+/* Whether nothing is refused to the request: in observe mode, and after three surprises. Without the lock. */
+static inline bool sg_self_check_is_observed(const struct sg_request *request)
+{
+    return sg_options.mode_observe || (request->domain == SG_DOMAIN_DEVICE && request->card.identity == 0 &&
+                                       SG_UNLIKELY(sg_load_relaxed(&sg_self_check_trust) == SG_DRIVER_OBSERVED));
+}
+
+/* Before the real call of a request that was granted. True: it is measured, and sg_self_check_end must follow, before
+ * the block is counted. One call is measured at a time. */
+bool sg_self_check_begin(const struct sg_request *request);
+
+/* After the real call. `is_refused`: the driver answered that it is out of memory; `is_served`: it succeeded. */
+void sg_self_check_end(const struct sg_request *request, bool is_served, bool is_refused);
+
+/* Around a real free of `bytes` of the machine's device memory, at least SG_SELF_CHECK_LEAST; the second comes before
+ * these bytes are released. `is_freed`: the free succeeded. */
+void sg_self_check_begin_free(void);
+void sg_self_check_end_free(uint64_t bytes, bool is_freed);
+
+/* In a forked child: nothing is known, and nothing is measured. */
+void sg_self_check_atfork_child(void);
+
+#endif
