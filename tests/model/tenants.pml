@@ -2,7 +2,7 @@
  * tenants.pml - a model of how another tenant sees what is left of a job's claim.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which the
- * library makes it: sg_claims_begin, sg_peers_sum, the kernel's figure and sg_claims_end in sg_headroom_refresh (Tenant),
+ * library makes it: sg_peers_sum, sg_claims_begin, the kernel's figure and sg_claims_end in sg_headroom_refresh (Tenant),
  * and sg_admission_settle and the frees of the claimed job's process (Job).
  *
  *     flight, granted   the words of the job's registry entry
@@ -25,7 +25,9 @@
  *                       readings are equal then. The machine is in no danger, because the job's next request is judged
  *                       as ever; but it may be refused
  *     QUIET             the job does nothing; checks `use`
- *     DIES              the job's process may die
+ *     DIES              the job's process may die. Then `claimed` does not hold either: until its entry is marked dead, what it
+ *                       held counts as held. A look that asks the kernel (CLOSELY) sees that the process is ending
+ *     CLOSELY           every look asks the kernel, as before a refusal and for a new claim
  *     BREAK_...         leaves out one thing; tests/model/run expects a violation from each
  */
 
@@ -114,13 +116,13 @@ active proctype Tenant()
     :: requests == 3 -> break
     :: else ->
         requests++;
-        read_held(least_before, most_before, false);
         seen_flight = (is_marked -> 0 : flight);
+        read_held(least_before, most_before, false);
         seen_resident = resident;
-#ifdef BREAK_NO_EXAMINATION
-        read_held(least_after, most_after, false);
-#else
+#ifdef CLOSELY
         read_held(least_after, most_after, true);
+#else
+        read_held(least_after, most_after, false);
 #endif
         least = (least_before > least_after -> least_after : least_before);
 #ifdef BREAK_BEFORE_ONLY

@@ -29,6 +29,7 @@
 #include <sys/sysinfo.h>
 
 #define SNAPSHOT_AGE_NS UINT64_C(5000000)
+#define CLAIMS_AGE_NS UINT64_C(1000000000)
 #define SCAN_PAUSE_NS UINT64_C(100000000)
 #define TAKEN_MAX (UINT64_C(1) << 60)
 #define ARRAY_CREDIT_PART 256 /* array credit of a thread: this part of the slack, at most */
@@ -48,9 +49,10 @@ static struct {
     uint32_t has_limit;   /* (atomic) a process of the job has a limit */
     uint64_t scan_ns;     /* when promises were last scanned */
     uint64_t scan_cost_ns;
-    uint64_t option_limit_bytes;               /* SPARKGUARD_LIMIT; 0: none, or not known yet */
-    uint64_t seen_set_limit, seen_set_reserve; /* by sparkguard --set, as last seen */
-    bool is_blind;                             /* the last event was "not guarding", and not "guarding again" */
+    uint64_t option_limit_bytes;                               /* SPARKGUARD_LIMIT; 0: none, or not known yet */
+    uint64_t seen_set_limit, seen_set_reserve;                 /* by sparkguard --set, as last seen */
+    uint64_t claims_ns, claimed_bytes[SG_CONSTRAINT_CAPACITY]; /* the last claims that were added up, and when */
+    bool is_blind;         /* the last event was "not guarding", and not "guarding again" */
     bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
 } state;
 
@@ -410,7 +412,23 @@ static void add_pressure(struct sg_snapshot *snapshot, uint64_t before)
     machine->headroom_bytes += populated < missing ? populated : missing;
 }
 
-void sg_headroom_refresh(uint64_t device, bool is_closely)
+/* What the last snapshot with claims found: the figures that are published contain it. */
+static void keep_claims(const struct sg_peers *peers)
+{
+    state.claims_ns = sg_clock_ns(CLOCK_MONOTONIC);
+    state.claimed_bytes[0] = peers->machine.claimed_bytes;
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
+        state.claimed_bytes[1 + i] = peers->level[i].claimed_bytes;
+}
+
+static void use_last_claims(struct sg_peers *peers)
+{
+    peers->machine.claimed_bytes = state.claimed_bytes[0];
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
+        peers->level[i].claimed_bytes = state.claimed_bytes[1 + i];
+}
+
+static void refresh(uint64_t device, bool is_closely, bool has_claims)
 {
     uint32_t had_options = (uint32_t)sg_options_are_read();
     const uint64_t set[] = {sg_load(&sg_entry_own()->set_limit_bytes), sg_load(&sg_entry_own()->set_reserve_bytes)};
@@ -420,8 +438,9 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     /* A request being decided counts as requested since the snapshot: if admitted, it takes its part of the slack. */
     state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_entry_registry()->asked_bytes);
     note_reserve();
-    sg_claims_begin();
     sg_peers_sum(&sg_headroom_last.peers, device, is_closely); /* before the kernel's figures: see registry.h */
+    if (has_claims)
+        sg_claims_begin();
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
     sg_job_take_left_peak();
@@ -433,7 +452,10 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     sg_cgroup_refresh(&sg_headroom_last.snapshot);
     if (sg_headroom_last.snapshot.is_valid && sg_headroom_last.snapshot.has_cuda)
         sg_managed_pages_refresh(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda);
-    sg_claims_end(&sg_headroom_last.peers);
+    if (has_claims)
+        sg_claims_end(&sg_headroom_last.peers, is_closely);
+    else
+        use_last_claims(&sg_headroom_last.peers);
     add_pressure(&sg_headroom_last.snapshot, pressure);
     note_guarding(sg_headroom_last.snapshot.is_valid);
     if (!sg_headroom_last.snapshot.is_valid) {
@@ -441,8 +463,26 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
         return;
     }
     note_slack(had_options, set);
+    if (!has_claims)
+        sg_headroom_forget(); /* no request is admitted by it */
     publish_machine();
     sg_timeline_sample();
+}
+
+void sg_headroom_refresh(uint64_t device, bool is_closely)
+{
+    refresh(device, is_closely, true);
+    if (sg_load(&sg_entry_registry()->claim_places) != 0)
+        keep_claims(&sg_headroom_last.peers);
+}
+
+void sg_headroom_watch(void)
+{
+    bool has_claims = sg_load(&sg_entry_registry()->claim_places) != 0;
+    if (!has_claims || sg_clock_ns(CLOCK_MONOTONIC) - state.claims_ns >= CLAIMS_AGE_NS)
+        sg_headroom_refresh(0, false);
+    else
+        refresh(0, false, false);
 }
 
 int64_t sg_headroom_slack(enum sg_headroom_line line)

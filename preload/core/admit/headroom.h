@@ -45,6 +45,10 @@ extern struct sg_headroom_last {
  * also asks the kernel how far quiet processes have touched their promises; used before a refusal. */
 void sg_headroom_refresh(uint64_t device, bool is_closely);
 
+/* The same for the watchdog, whose decision rests on the kernel's figures. Claims are added up once a second only; what
+ * is published has the last ones, and no request is admitted by a snapshot without new ones. */
+void sg_headroom_watch(void);
+
 /* One constraint of the last snapshot, by the kernel's figures alone, with the watchdog's reserve and floor. Constraint 0 is the machine (identity 0), the
  * others are cgroups. Only hard limits count (memory.max, not memory.high). False: no constraint has this number. */
 struct sg_headroom_state {

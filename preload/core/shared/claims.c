@@ -9,6 +9,9 @@
 #include "base/syscall.h"
 #include "shared/own_entry.h"
 #include "shared/registry.h"
+#include "shared/same_bytes.h"
+
+#include <string.h>
 
 /* Whether a process with less is ending does not matter. */
 #define EXAMINED_BYTES_MIN (UINT64_C(1) << 20)
@@ -22,11 +25,21 @@ struct held {
     uint64_t least, most;
 };
 
-/* By the number of a claim's entry: the bytes that its job held before the kernel's figures were read. */
-static struct held_before {
-    uint64_t claim; /* of the entry at that time */
-    struct held held;
-} held_before[SG_ENTRY_CAPACITY];
+/* A job with a granted claim. */
+struct claimed_job {
+    uint64_t job;
+    uint64_t claimed_bytes; /* by all its claims */
+    bool was_read;          /* before the kernel's figures */
+    struct held before, now;
+    uint64_t changed_bytes; /* ranges of shared memory of processes that have changed theirs since they were gathered */
+    struct held left;       /* what the claims in earlier entries do not cover: a job may have several */
+};
+
+/* The jobs with claims, and their numbers plus one by the hash of the job's name (0: free). */
+enum { PLACES = 2 * SG_ENTRY_CAPACITY };
+static struct claimed_job jobs[SG_ENTRY_CAPACITY];
+static uint16_t places[PLACES];
+static uint32_t job_count;
 
 static bool has_begun, counts_own;
 
@@ -56,35 +69,120 @@ static bool is_ending(const struct sg_registry_entry *entry, uint64_t bytes)
     return bytes >= EXAMINED_BYTES_MIN && sg_procfs_is_ending(entry->slot.pid, entry->slot.start_ticks);
 }
 
-/* Returns the bytes that the processes of a job hold. Ranges of shared memory may be the same in all processes, so
- * only the largest sum of one process counts. */
-static struct held held_by(uint64_t job, bool is_examined)
+static bool is_held_by_job(const struct sg_registry_entry *entry)
+{
+    return sg_entry_is_live(entry) && sg_entry_is_process(entry) && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
+}
+
+/* About the bytes that the processes of a job hold: of the ranges of shared memory, only the largest sum of one process
+ * counts. Without the lock that the exact sum needs. */
+static uint64_t about_held_by(uint64_t job)
 {
     struct sg_registry *registry = sg_entry_registry();
-    struct held sum = {0, 0};
-    uint64_t most_named = 0;
+    uint64_t sum = 0, most_named = 0;
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t named;
-        if (entry->slot.job_hash != job || !sg_entry_is_live(entry) || !sg_entry_is_process(entry) ||
-            sg_load(&entry->slot.state) == SG_STATE_REPLACED)
+        if (entry->slot.job_hash != job || !is_held_by_job(entry))
             continue;
-        struct held held = held_by_process(entry, &named);
-        sg_entry_add_cut(&sum.most, held.most);
-        if (is_examined && is_ending(entry, held.least + named))
-            continue;
-        sg_entry_add_cut(&sum.least, held.least);
+        sg_entry_add_cut(&sum, held_by_process(entry, &named).least);
         most_named = named > most_named ? named : most_named;
     }
-    return (struct held){sum.least + most_named, sum.most + most_named};
+    return sum + most_named;
+}
+
+static bool is_granted_claim(const struct sg_registry_entry *entry)
+{
+    return SG_UNLIKELY(sg_entry_is_claim(entry)) && sg_entry_is_live(entry) && sg_load(&entry->claimed_bytes) != 0;
+}
+
+/* The place of a job, or the free place where it belongs. There are more places than jobs. */
+static uint16_t *place_of(uint64_t job)
+{
+    uint32_t at = (uint32_t)(job ^ job >> 32) % PLACES;
+    while (places[at] != 0 && jobs[places[at] - 1].job != job)
+        at = (at + 1) % PLACES;
+    return &places[at];
+}
+
+static struct claimed_job *find_job(uint64_t job)
+{
+    uint16_t place = *place_of(job);
+    return place != 0 ? &jobs[place - 1] : NULL;
+}
+
+/* Finds the jobs with claims, and what each has claimed. Those that were known stay. */
+static void find_claims(struct sg_registry *registry, uint32_t used)
+{
+    for (uint32_t i = 0; i < job_count; i++)
+        jobs[i].claimed_bytes = 0;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (SG_LIKELY(!is_granted_claim(entry)))
+            continue;
+        uint16_t *place = place_of(entry->slot.job_hash);
+        if (*place == 0 && job_count < SG_ENTRY_CAPACITY) {
+            jobs[job_count] = (struct claimed_job){.job = entry->slot.job_hash};
+            *place = (uint16_t)++job_count;
+        }
+        if (*place != 0)
+            sg_entry_add_cut(&jobs[*place - 1].claimed_bytes, sg_load(&entry->claimed_bytes));
+    }
+}
+
+static void forget_jobs(void)
+{
+    if (job_count != 0)
+        memset(places, 0, sizeof places);
+    job_count = 0;
+}
+
+static void add_process(uint32_t number, const struct sg_registry_entry *entry, bool is_examined)
+{
+    struct claimed_job *job = find_job(entry->slot.job_hash);
+    uint64_t named;
+    if (job == NULL || !is_held_by_job(entry))
+        return;
+    struct held held = held_by_process(entry, &named);
+    uint64_t gathered;
+    sg_entry_add_cut(&job->now.most, held.most);
+    if (sg_same_bytes_has_changed(number, entry, &gathered)) {
+        sg_entry_add_cut(&job->now.most, named);
+        sg_entry_add_cut(&job->changed_bytes, gathered);
+    }
+    sg_same_bytes_note_heir(entry);
+    if (!is_examined || !is_ending(entry, held.least))
+        sg_entry_add_cut(&job->now.least, held.least);
+}
+
+/* Adds up what each job with a claim holds: what its processes hold alone, the ranges of shared memory that they hold
+ * together, and memory of parents that have ended. `is_examined`: what an ending process holds is not certain. */
+static void add_up(struct sg_registry *registry, uint32_t used, bool is_examined)
+{
+    for (uint32_t i = 0; i < job_count; i++) {
+        jobs[i].now = (struct held){0, 0};
+        jobs[i].changed_bytes = 0;
+    }
+    sg_same_bytes_begin_heirs();
+    for (uint32_t i = 0; i < used; i++)
+        add_process(i, sg_entry_at(registry, i), is_examined);
+    for (uint32_t i = 0; i < job_count; i++) {
+        uint64_t together = sg_same_bytes_held_by(jobs[i].job), changed = jobs[i].changed_bytes;
+        sg_entry_add_cut(&jobs[i].now.least, together > changed ? together - changed : 0);
+        sg_entry_add_cut(&jobs[i].now.most, together);
+    }
+    uint64_t bytes, of;
+    for (uint32_t i = 0; sg_same_bytes_heirs(i, &of, &bytes); i++) {
+        struct claimed_job *job = find_job(of);
+        sg_entry_add_cut(&job->now.least, bytes);
+        sg_entry_add_cut(&job->now.most, bytes);
+    }
 }
 
 /* The size of a claim that counts, else 0. */
 static uint64_t size_of(const struct sg_registry_entry *entry)
 {
-    if (SG_LIKELY(!sg_entry_is_claim(entry)) || !sg_entry_is_live(entry))
-        return 0;
-    if (!counts_own && entry->slot.job_hash == sg_own->slot.job_hash)
+    if (SG_LIKELY(!is_granted_claim(entry)) || (!counts_own && entry->slot.job_hash == sg_own->slot.job_hash))
         return 0;
     return sg_entry_cut(sg_load(&entry->claimed_bytes));
 }
@@ -98,25 +196,16 @@ void sg_claims_begin(void)
 {
     struct sg_registry *registry = sg_entry_registry();
     has_begun = sg_load(&registry->claim_places) != 0;
-    for (uint32_t i = 0, used = has_begun ? sg_entry_count(registry) : 0; i < used; i++) {
-        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        uint64_t claim = sg_load(&entry->claim);
-        bool counts = size_of(entry) != 0;
-        held_before[i] =
-            (struct held_before){claim, counts ? held_by(entry->slot.job_hash, false) : (struct held){0, 0}};
+    if (SG_LIKELY(!has_begun))
+        return;
+    const uint32_t used = sg_entry_count(registry);
+    forget_jobs();
+    find_claims(registry, used);
+    add_up(registry, used, false);
+    for (uint32_t i = 0; i < job_count; i++) {
+        jobs[i].before = jobs[i].now;
+        jobs[i].was_read = true;
     }
-}
-
-/* Returns the part of a job's `held` bytes that the claims in earlier entries do not cover: a job may have several. */
-static uint64_t less_earlier(struct sg_registry *registry, uint32_t number, uint64_t held)
-{
-    uint64_t job = sg_entry_at(registry, number)->slot.job_hash;
-    for (uint32_t i = 0; i < number && held != 0; i++) {
-        const struct sg_registry_entry *earlier = sg_entry_at(registry, i);
-        uint64_t size = earlier->slot.job_hash == job ? size_of(earlier) : 0;
-        held -= size < held ? size : held;
-    }
-    return held;
 }
 
 static bool is_claim_of(const struct sg_registry_entry *entry, uint64_t job)
@@ -136,14 +225,6 @@ static uint64_t claims_of(struct sg_registry *registry, uint32_t used, uint64_t 
     return sum;
 }
 
-/* Returns the rest of the claims of this process's job. */
-static uint64_t own_rest(struct sg_registry *registry, uint32_t used)
-{
-    const uint64_t job = sg_own->slot.job_hash;
-    uint64_t sum = claims_of(registry, used, job), held = sum != 0 ? held_by(job, false).most : 0;
-    return sum > held ? sum - held : 0;
-}
-
 /* The rest of a claim: the part that is certain, and the part that is in doubt. */
 struct rest {
     uint64_t bytes, in_doubt_bytes;
@@ -156,24 +237,43 @@ static void add_rest(struct sg_peer_sums *sums, const struct rest *rest)
     sg_entry_add_cut(&sums->flight_bytes, rest->in_doubt_bytes);
 }
 
-void sg_claims_end(struct sg_peers *peers)
+/* What a job holds, by both readings. */
+static void compare_readings(struct claimed_job *job)
+{
+    struct held before = job->was_read ? job->before : (struct held){0, job->now.most};
+    job->left.least = before.least < job->now.least ? before.least : job->now.least;
+    job->left.most = before.most < job->now.most ? job->now.most : before.most;
+}
+
+static uint64_t take_from(uint64_t *left, uint64_t most)
+{
+    uint64_t taken = *left < most ? *left : most;
+    *left -= taken;
+    return taken;
+}
+
+void sg_claims_end(struct sg_peers *peers, bool is_examined)
 {
     struct sg_registry *registry = sg_entry_registry();
     const struct sg_registry_entry *own = sg_entry_own();
-    const uint32_t used = has_begun ? sg_entry_count(registry) : 0;
-    peers->own_claim_bytes = own_rest(registry, used);
+    if (SG_LIKELY(!has_begun))
+        return;
+    const uint32_t used = sg_entry_count(registry);
+    find_claims(registry, used);
+    add_up(registry, used, is_examined);
+    for (uint32_t i = 0; i < job_count; i++)
+        compare_readings(&jobs[i]);
+    const struct claimed_job *of_own = find_job(sg_own->slot.job_hash);
+    if (of_own != NULL && of_own->claimed_bytes > of_own->now.most)
+        peers->own_claim_bytes = of_own->claimed_bytes - of_own->now.most;
     for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t size = size_of(entry);
-        if (SG_LIKELY(size == 0))
+        struct claimed_job *job = size != 0 ? find_job(entry->slot.job_hash) : NULL;
+        if (SG_LIKELY(job == NULL))
             continue;
-        const struct held after = held_by(entry->slot.job_hash, true);
-        bool is_same = held_before[i].claim == sg_load(&entry->claim);
-        const struct held before = is_same ? held_before[i].held : (struct held){0, after.most};
-        uint64_t least = less_earlier(registry, i, before.least < after.least ? before.least : after.least),
-                 most = less_earlier(registry, i, before.most < after.most ? after.most : before.most);
-        const struct rest rest = {size > most ? size - most : 0,
-                                  (most < size ? most : size) - (least < size ? least : size)};
+        uint64_t most = take_from(&job->left.most, size), least = take_from(&job->left.least, size);
+        const struct rest rest = {size - most, most > least ? most - least : 0};
         add_rest(&peers->machine, &rest);
         for (unsigned k = 0; k < SG_ENTRY_LEVELS && own->level[k] != 0; k++)
             if (sg_entry_is_member(entry, own->level[k]))
@@ -191,7 +291,7 @@ uint64_t sg_claims_lent_to(uint64_t job)
 {
     struct sg_registry *registry = sg_entry_registry();
     const uint32_t used = sg_entry_count(registry);
-    uint64_t claimed = claims_of(registry, used, job), held = held_by(job, false).least, share = SG_SHARE_MIN;
+    uint64_t claimed = claims_of(registry, used, job), held = about_held_by(job), share = SG_SHARE_MIN;
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (is_claim_of(entry, job) && share_of(entry) > share)
@@ -269,9 +369,15 @@ bool sg_claims_find(struct sg_granted_claim *found)
 uint64_t sg_claims_more(uint64_t bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
-    const uint64_t job = sg_own->slot.job_hash;
-    uint64_t claimed = claims_of(registry, sg_entry_count(registry), job), held = held_by(job, true).least;
-    uint64_t beyond = held > claimed ? held - claimed : 0;
+    const uint32_t used = sg_entry_count(registry);
+    (void)sg_same_bytes_gather();
+    forget_jobs();
+    find_claims(registry, used);
+    add_up(registry, used, true);
+    const struct claimed_job *job = find_job(sg_own->slot.job_hash);
+    if (job == NULL) /* its first claim */
+        return bytes;
+    uint64_t beyond = job->now.least > job->claimed_bytes ? job->now.least - job->claimed_bytes : 0;
     return bytes > beyond ? bytes - beyond : 0;
 }
 

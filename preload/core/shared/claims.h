@@ -5,8 +5,12 @@
  * are added up, and an error in either direction does harm here. So the job is added up twice, before and after the
  * kernel's figures are read. The claim less the most that the job may hold is certain. The claim's bytes between the
  * most and the least are in doubt: the job may hold them already. They count as in flight: no other request gets them,
- * and no request is refused because of them. tests/model/tenants.pml checks this, and shows the one interleaving that
- * it does not cover.
+ * and no request is refused because of them. What a job holds is counted as for a limit: shared memory once, in however
+ * many processes it is mapped, and memory of an ended parent once in its children. tests/model/tenants.pml checks this,
+ * and shows what it does not cover: memory that is freed and taken again between the readings, and a process that is
+ * killed. Its memory counts as held until its entry is marked dead; only a look before a refusal asks the kernel.
+ *
+ * Cost: two passes over the registry at any number of claims.
  *
  * All functions need the decision lock, except where noted.
  */
@@ -19,14 +23,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Adds up what the jobs with claims hold; call it before the kernel's figures are read. Costs one load while no claim
- * was ever made. */
+/* Adds up what the jobs with claims hold; call it after sg_peers_sum, whose ranges of shared memory it uses, and before
+ * the kernel's figures are read. Costs one load while no claim was ever made. */
 void sg_claims_begin(void);
 
 /* Adds the rest of each claim of another job to the sums of the machine and of this process's cgroups, and sets
- * own_claim_bytes; call it after the kernel's figures were read. Reads /proc for each process of a job with a claim
- * that holds 1 MiB or more. */
-void sg_claims_end(struct sg_peers *peers);
+ * own_claim_bytes; call it after the kernel's figures were read. `is_examined`: what an ending process holds is in
+ * doubt; reads /proc for each process of a job with a claim that holds 1 MiB or more. */
+void sg_claims_end(struct sg_peers *peers, bool is_examined);
 
 /* Whether claims of this process's own job count, too, for a new claim of that job; at first they do not. */
 void sg_claims_count_own(bool counts_own);

@@ -20,6 +20,7 @@
 struct row {
     uint64_t begin, end; /* units of shared memory */
     uint64_t missing_bytes;
+    uint64_t job;      /* of the owner */
     uint32_t groups;   /* bit n: the owner belongs to group n (SG_SAME_...) */
     uint32_t is_other; /* 1: the range is another process's */
 };
@@ -37,7 +38,7 @@ struct note {
 
 /* The bytes that children of one process have from it by fork. */
 struct origin {
-    uint64_t claim, bytes;
+    uint64_t claim, bytes, job;
     uint32_t entry;
 };
 
@@ -47,12 +48,14 @@ enum { ORIGINS_MAX = 256 };
  * thread may raise, under peak_lock. */
 static struct gathering {
     struct note notes[SG_ENTRY_CAPACITY], own_note;
+    uint64_t changes; /* how often the rows were gathered */
     uint32_t noted;   /* notes that were written, from the first on */
     struct row *rows; /* in descending order of missing_bytes */
     uint32_t row_count, row_capacity;
     uint64_t promised[SG_SAME_COUNT], held_by_job;
     struct sg_range_map covered;        /* scratch */
     struct origin origins[ORIGINS_MAX]; /* scratch */
+    uint32_t origin_count;              /* of sg_same_bytes_note_heir */
 } refresh, peak;
 static uint32_t has_gathered SG_AT_FORK; /* (atomic) one of the two has been used since the last fork */
 static struct sg_lock peak_lock SG_AT_FORK;
@@ -123,8 +126,8 @@ static void gather_entry(struct gathering *g, struct note *note, const struct sg
         return;
     for (uint32_t i = 0; i < SG_FILE_CAPACITY; i++) {
         const struct sg_memory_file *file = &names->file[i];
-        struct row row = {sg_load(&file->begin), sg_load(&file->end), sg_load(&file->missing_bytes), note->groups,
-                          entry != sg_entry_own()};
+        struct row row = {sg_load(&file->begin), sg_load(&file->end), sg_load(&file->missing_bytes),
+                          entry->slot.job_hash,  note->groups,        entry != sg_entry_own()};
         if (row.begin == 0)
             break;
         if (row.begin >= row.end || row.begin >> SG_SHARED_SHIFT != (row.end - 1) >> SG_SHARED_SHIFT ||
@@ -214,6 +217,7 @@ static void gather(struct gathering *g)
     }
     if (!has_changed)
         return;
+    g->changes++;
     g->row_count = 0;
     gather_entry(g, &g->own_note, own);
     for (uint32_t i = 0; i < used; i++)
@@ -313,6 +317,37 @@ uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end)
     return (sg_range_map_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) - own) * SG_SHARED_UNIT;
 }
 
+bool sg_same_bytes_has_changed(uint32_t number, const struct sg_registry_entry *entry, uint64_t *gathered_bytes)
+{
+    const struct note *note = note_of(number, entry);
+    uint64_t version = sg_load(&entry->files_version);
+    bool has_changed = version != note->version || version % 2 != 0;
+    *gathered_bytes = has_changed ? note->held_bytes : 0;
+    return has_changed;
+}
+
+uint64_t sg_same_bytes_held_by(uint64_t job)
+{
+    enum { KEPT = 64 };
+    static struct {
+        uint64_t job, changes, bytes;
+    } kept[KEPT]; /* under the decision lock */
+    struct gathering *g = &refresh;
+    __typeof__(&kept[0]) found = &kept[job % KEPT];
+    if (g->row_count == 0)
+        return 0;
+    if (found->job == job && found->changes == g->changes)
+        return found->bytes;
+    sg_range_map_clear(&g->covered);
+    for (uint32_t i = 0; i < g->row_count; i++)
+        if (g->rows[i].job == job)
+            (void)count_row(g, g->rows[i].begin, g->rows[i].end, 0);
+    found->job = job;
+    found->changes = g->changes;
+    found->bytes = g->covered.counted_bytes * SG_SHARED_UNIT;
+    return found->bytes;
+}
+
 /* ---- memory of parents ------------------------------------------------------------------------------------------- */
 
 static uint64_t private_bytes_of(const struct sg_registry_entry *entry)
@@ -324,7 +359,8 @@ static uint64_t private_bytes_of(const struct sg_registry_entry *entry)
 
 /* Notes the bytes that a child has from one ancestor; the largest of its children counts. If the list is full, further
  * ancestors are not noted: their bytes do not count, as if the ancestor still held them. */
-static void note_origin(struct origin *list, uint32_t *count, const struct sg_origin *origin, uint64_t bytes)
+static void note_origin(struct origin *list, uint32_t *count, const struct sg_origin *origin, uint64_t bytes,
+                        uint64_t job)
 {
     uint32_t at = 0;
     while (at < *count && (list[at].claim != origin->claim || list[at].entry != origin->entry))
@@ -332,7 +368,7 @@ static void note_origin(struct origin *list, uint32_t *count, const struct sg_or
     if (at == ORIGINS_MAX)
         return;
     if (at == *count)
-        list[(*count)++] = (struct origin){origin->claim, 0, origin->entry};
+        list[(*count)++] = (struct origin){origin->claim, 0, job, origin->entry};
     list[at].bytes = list[at].bytes > bytes ? list[at].bytes : bytes;
 }
 
@@ -346,8 +382,19 @@ static void note_origins(struct origin *list, uint32_t *count, const struct sg_r
         uint64_t bytes = origin[i].bytes < left ? origin[i].bytes : left;
         bytes = sg_entry_cut(bytes);
         left -= bytes;
-        note_origin(list, count, &origin[i], bytes);
+        note_origin(list, count, &origin[i], bytes, entry->slot.job_hash);
     }
+}
+
+/* The part of an ancestor's bytes that it does not hold itself any more. */
+static uint64_t left_by(const struct origin *origin)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint32_t number = origin->entry - 1;
+    bool is_alive = number < SG_ENTRY_CAPACITY && SG_CLAIM_STATE(origin->claim) == SG_CLAIM_LIVE &&
+                    sg_load(&sg_entry_at(registry, number)->claim) == origin->claim;
+    uint64_t held = is_alive ? private_bytes_of(sg_entry_at(registry, number)) : 0;
+    return origin->bytes > held ? origin->bytes - held : 0;
 }
 
 static uint64_t inherited_by_job(struct gathering *g)
@@ -361,19 +408,33 @@ static uint64_t inherited_by_job(struct gathering *g)
         if (sg_entry_is_live(entry) && entry->slot.job_hash == sg_own->slot.job_hash)
             note_origins(list, &count, entry);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t number = list[i].entry - 1;
-        bool is_alive = number < SG_ENTRY_CAPACITY && SG_CLAIM_STATE(list[i].claim) == SG_CLAIM_LIVE &&
-                        sg_load(&sg_entry_at(registry, number)->claim) == list[i].claim;
-        uint64_t held = is_alive ? private_bytes_of(sg_entry_at(registry, number)) : 0;
-        sum += list[i].bytes > held ? list[i].bytes - held : 0;
-    }
+    for (uint32_t i = 0; i < count; i++)
+        sum += left_by(&list[i]);
     return sum;
 }
 
 uint64_t sg_same_bytes_inherited_by_job(void)
 {
     return inherited_by_job(&refresh);
+}
+
+void sg_same_bytes_begin_heirs(void)
+{
+    refresh.origin_count = 0;
+}
+
+void sg_same_bytes_note_heir(const struct sg_registry_entry *entry)
+{
+    note_origins(refresh.origins, &refresh.origin_count, entry);
+}
+
+bool sg_same_bytes_heirs(uint32_t number, uint64_t *job, uint64_t *bytes)
+{
+    if (number >= refresh.origin_count)
+        return false;
+    *job = refresh.origins[number].job;
+    *bytes = left_by(&refresh.origins[number]);
+    return true;
 }
 
 uint64_t sg_same_bytes_of_job_now(void)
@@ -388,6 +449,7 @@ uint64_t sg_same_bytes_of_job_now(void)
 
 static void forget(struct gathering *g)
 {
+    g->changes++;
     memset(g->notes, 0, g->noted * sizeof g->notes[0]); /* not all: that would give each child 21 pages */
     g->noted = 0;
     g->own_note = (struct note){0};

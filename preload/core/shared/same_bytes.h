@@ -56,6 +56,21 @@ uint64_t sg_same_bytes_known(uint32_t group, uint64_t begin, uint64_t end, uint6
 /* Bytes of units [begin, end) that other processes of the job hold and this process does not. */
 uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end);
 
+/* ---- what the jobs with claims hold (claims.h) ---- */
+
+/* Bytes that the processes of a job together held of shared memory when it was gathered. */
+uint64_t sg_same_bytes_held_by(uint64_t job);
+
+/* Whether the ranges of entry `number` have changed since they were gathered, or are being changed. *gathered_bytes: the
+ * part that was gathered, 0 if unchanged. */
+bool sg_same_bytes_has_changed(uint32_t number, const struct sg_registry_entry *entry, uint64_t *gathered_bytes);
+
+/* Memory that forked children still hold and their parents do not: begin, note each process, then read the results from
+ * number 0 on, each with the job that holds it. heirs returns false behind the last one. */
+void sg_same_bytes_begin_heirs(void);
+void sg_same_bytes_note_heir(const struct sg_registry_entry *entry);
+bool sg_same_bytes_heirs(uint32_t number, uint64_t *job, uint64_t *bytes);
+
 /* Gathers anew and returns the bytes that the job holds as shared memory, and as parents' memory that no parent holds
  * any more. Has a lock and working memory of its own. Any thread, any time. */
 uint64_t sg_same_bytes_of_job_now(void);

@@ -210,7 +210,7 @@ static void find_danger(struct sg_danger *danger)
     int64_t least = INT64_MAX;
     struct sg_headroom_state state;
     *danger = (struct sg_danger){.left_bytes = UINT64_MAX, .zero_in_ns = UINT64_MAX};
-    sg_headroom_refresh(0, false);
+    sg_headroom_watch();
     for (uint32_t i = 0; sg_headroom_get_hard(i, &state); i++) {
         if (!state.is_hard)
             continue;

@@ -87,6 +87,94 @@ CHILD_TEST(what_the_job_holds_beyond_its_claims_is_not_taken_again)
     CHECK_EQUAL(sg_claims_more(2 * GIB), 2 * GIB);
 }
 
+/* ---- what other jobs' claims take -------------------------------------------------------------------------------- */
+
+/* An entry of another job. */
+static struct sg_registry_entry *stranger(unsigned number, uint64_t granted_bytes)
+{
+    struct sg_registry_entry *entry = sit(number, 0);
+    entry->slot.job_hash++;
+    entry->slot.granted_bytes = granted_bytes + MIB; /* 1 MiB of each process was never promised */
+    return entry;
+}
+
+static uint64_t taken(void)
+{
+    struct sg_peers peers;
+    sg_store(&sg_entry_registry()->claim_places, 1);
+    sg_peers_sum(&peers, 0, false);
+    sg_claims_begin();
+    sg_claims_end(&peers, false);
+    return peers.machine.claimed_bytes + peers.machine.flight_bytes;
+}
+
+/* Gives the process a range of a memory file, `first` MiB from the file's beginning. */
+static void share(struct sg_registry_entry *entry, uint64_t first, uint64_t mib)
+{
+    const uint64_t unit = MIB / SG_FILE_UNIT_BYTES, file = UINT64_C(7) << 32;
+    entry->file[0].begin = file | first * unit;
+    entry->file[0].end = file | (first + mib) * unit;
+    entry->file_bytes = mib * MIB;
+    entry->files_version = 2;
+    entry->slot.granted_bytes += mib * MIB;
+}
+
+CHILD_TEST(claim_takes_its_size_however_much_of_it_is_held)
+{
+    join();
+    claim_at(1, 3 * GIB)->slot.job_hash++;
+    CHECK_EQUAL(taken(), 3 * GIB);
+    struct sg_registry_entry *first = stranger(2, GIB), *second = stranger(3, GIB);
+    CHECK_EQUAL(taken(), GIB);
+    first->slot.granted_bytes = second->slot.granted_bytes = 3 * GIB;
+    CHECK_EQUAL(taken(), 0);
+}
+
+CHILD_TEST(two_claims_of_one_job_are_filled_one_after_the_other)
+{
+    join();
+    claim_at(1, GIB)->slot.job_hash++;
+    claim_at(2, 2 * GIB)->slot.job_hash++;
+    (void)stranger(3, GIB + GIB / 2);
+    CHECK_EQUAL(taken(), GIB + GIB / 2);
+}
+
+CHILD_TEST(shared_memory_of_a_claimed_job_is_held_once)
+{
+    join();
+    claim_at(1, 3 * GIB)->slot.job_hash++;
+    struct sg_registry_entry *first = stranger(2, 0), *second = stranger(3, 0);
+    share(first, 0, 1024);
+    share(second, 1024, 1024);
+    CHECK_EQUAL(taken(), GIB); /* different memory */
+    second->file[0] = first->file[0];
+    second->files_version = 4;
+    CHECK_EQUAL(taken(), 2 * GIB); /* the same */
+}
+
+CHILD_TEST(shared_memory_that_is_being_changed_is_in_doubt)
+{
+    join();
+    claim_at(1, 3 * GIB)->slot.job_hash++;
+    struct sg_registry_entry *process = stranger(2, 0);
+    share(process, 0, 1024);
+    CHECK_EQUAL(taken(), 2 * GIB);
+    process->files_version = 3;
+    CHECK_EQUAL(taken(), 3 * GIB); /* a part of it counts as in flight */
+}
+
+CHILD_TEST(memory_of_an_ended_parent_is_its_childs)
+{
+    join();
+    claim_at(1, 3 * GIB)->slot.job_hash++;
+    struct sg_registry_entry *parent = stranger(2, 2 * GIB), *child = stranger(3, 2 * GIB);
+    child->slot.inherited_bytes = 2 * GIB;
+    child->origin[0] = (struct sg_origin){.claim = parent->claim, .bytes = 2 * GIB, .entry = 3};
+    CHECK_EQUAL(taken(), GIB); /* the parent holds it */
+    parent->claim = 1 << 2 | SG_CLAIM_DEAD;
+    CHECK_EQUAL(taken(), GIB);
+}
+
 CHILD_TEST(helper_is_no_process_of_its_job)
 {
     strcpy(sg_options.dir, in_folder("live"));
@@ -111,6 +199,11 @@ int main(void)
         cmocka_unit_test(granted_claim_of_the_job_is_found),
         cmocka_unit_test(claim_changes_only_as_it_was_found),
         cmocka_unit_test(what_the_job_holds_beyond_its_claims_is_not_taken_again),
+        cmocka_unit_test(claim_takes_its_size_however_much_of_it_is_held),
+        cmocka_unit_test(two_claims_of_one_job_are_filled_one_after_the_other),
+        cmocka_unit_test(shared_memory_of_a_claimed_job_is_held_once),
+        cmocka_unit_test(shared_memory_that_is_being_changed_is_in_doubt),
+        cmocka_unit_test(memory_of_an_ended_parent_is_its_childs),
         cmocka_unit_test(helper_is_no_process_of_its_job),
         cmocka_unit_test(process_that_becomes_a_helper_is_one_at_once),
     };
