@@ -65,8 +65,8 @@ endif
 # ---- layers -----------------------------------------------------------------------------------------------------------
 
 # The library's layers are the folders of preload/core and preload/guard. A file uses its own layer and those to the left (docs/architecture.md).
-# Those of core make a static library that interposes nothing: the tools and the unit tests link it.
-LAYERS := core/base core/shared core/account core/admit guard/watch guard/hooks
+# Those of core make a static library that interposes nothing: the tools and the unit tests link it. The observer is for the tools alone.
+LAYERS := core/base core/shared core/account core/admit core/observer guard/watch guard/hooks
 CORE := $(foreach layer,$(filter core/%,$(LAYERS)),$(wildcard preload/$(layer)/*.c preload/$(layer)/*/*.c))
 WATCH := $(wildcard preload/guard/watch/*.c)
 HOOKS := $(wildcard preload/guard/hooks/*.c preload/guard/hooks/*/*.c)
@@ -84,7 +84,7 @@ TOOL_SHARED := $(filter-out $(wildcard tools/*/main.c),$(wildcard tools/*/*.c to
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 preload_objects := $(START:%.c=$(BUILD)/obj/%.o)
 preload_objects += $(filter-out $(preload_objects),$(HOOKS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/preload/guard/hooks/entry_points.o $(WATCH:%.c=$(BUILD)/obj/%.o) \
-    $(core_objects))
+    $(filter-out $(BUILD)/obj/preload/core/observer/%,$(core_objects)))
 tool_objects := $(TOOL_SHARED:%.c=$(BUILD)/obj/%.o)
 
 ##@ Building

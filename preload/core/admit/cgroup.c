@@ -71,8 +71,10 @@ static uint64_t identity_of(const char *directory)
     return ((uint64_t)info.st_dev << 32 ^ (uint64_t)info.st_ino) | UINT64_C(1) << 63;
 }
 
-static void add_level(const char *directory, bool is_v2)
+static void add_level(const char *directory, const char *path, bool is_v2, void *unused)
 {
+    (void)path;
+    (void)unused;
     if (is_v2 && own_path[0] == '\0' && read_file(directory, "memory.max") != NULL) {
         struct sg_text own = sg_text_begin(own_path, sizeof own_path);
         sg_text_add(&own, directory);
@@ -101,8 +103,14 @@ static bool has_parent_component(const char *path)
     return false;
 }
 
-/* Adds all levels from mount + path up to the mount itself. */
-static void add_levels(const char *mount, const char *path, bool is_v2)
+/* Who is called for each level. */
+struct visitor {
+    sg_cgroup_visit *visit;
+    void *data;
+};
+
+/* Visits all levels from mount + path up to the mount itself. */
+static void visit_levels(const char *mount, const char *path, bool is_v2, const struct visitor *visitor)
 {
     static char directory[512];
     struct sg_text text = sg_text_begin(directory, sizeof directory);
@@ -114,7 +122,7 @@ static void add_levels(const char *mount, const char *path, bool is_v2)
      * files below that path are missing; the walk ends at the mount, where they are. */
     for (;;) {
         directory[text.length] = '\0';
-        add_level(directory, is_v2);
+        visitor->visit(directory, directory + mount_length, is_v2, visitor->data);
         if (text.length <= mount_length)
             return;
         while (text.length > mount_length && directory[text.length - 1] != '/')
@@ -137,16 +145,12 @@ static bool names_memory(const char *list, const char *end)
     return false;
 }
 
-static void discover(void)
+/* Visits all levels by the text of /proc/self/cgroup. */
+static void visit_all(const char *text, const struct visitor *visitor)
 {
     static char own[4096];
-    const char *text = sg_snapshot_read("/proc/self/cgroup");
-    if (text == NULL) /* no descriptor left, or a chroot: keep the levels found before */
-        return;
-    level_count = 0;
-    own_path[0] = '\0';
     struct sg_text copy = sg_text_begin(own, sizeof own);
-    sg_text_add(&copy, text); /* add_levels reads files into the same scratch buffer */
+    sg_text_add(&copy, text); /* visit_levels reads files into the same scratch buffer */
     for (char *line = own; line != NULL && *line != '\0';) {
         char *next = strchr(line, '\n');
         if (next != NULL)
@@ -154,13 +158,37 @@ static void discover(void)
         char *list = strchr(line, ':');
         char *path = list != NULL ? strchr(list + 1, ':') : NULL;
         if (path != NULL && path == list + 1 && line[0] == '0') {
-            add_levels("/sys/fs/cgroup", path + 1, true);
-            add_levels("/sys/fs/cgroup/unified", path + 1, true);
+            visit_levels("/sys/fs/cgroup", path + 1, true, visitor);
+            visit_levels("/sys/fs/cgroup/unified", path + 1, true, visitor);
         } else if (path != NULL && names_memory(list + 1, path)) {
-            add_levels("/sys/fs/cgroup/memory", path + 1, false);
+            visit_levels("/sys/fs/cgroup/memory", path + 1, false, visitor);
         }
         line = next;
     }
+}
+
+static void discover(void)
+{
+    static const struct visitor adder = {add_level, NULL};
+    const char *text = sg_snapshot_read("/proc/self/cgroup");
+    if (text == NULL) /* no descriptor left, or a chroot: keep the levels found before */
+        return;
+    level_count = 0;
+    own_path[0] = '\0';
+    visit_all(text, &adder);
+}
+
+void sg_cgroup_visit_all(sg_cgroup_visit *visit, void *data)
+{
+    const char *text = sg_snapshot_read("/proc/self/cgroup");
+    if (text != NULL)
+        visit_all(text, &(const struct visitor){visit, data});
+}
+
+uint64_t sg_cgroup_limit(const char *directory, const char *file)
+{
+    uint64_t bytes = read_limit(directory, file);
+    return bytes == UNLIMITED ? SG_UNKNOWN : bytes;
 }
 
 /* Bytes of a memory.stat that no counter explains. Pages that a driver took for its processes are among them: they

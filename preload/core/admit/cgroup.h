@@ -12,6 +12,14 @@
  * after a second. Returns the number of levels. */
 uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1]);
 
+/* Calls `visit` for each cgroup above this process that is visible, whether it bounds memory or not, the lowest first.
+ * `path`: the part of `directory` below the mount, "" for the mount. Each hierarchy that may bound memory is visited. */
+typedef void sg_cgroup_visit(const char *directory, const char *path, bool is_v2, void *data);
+void sg_cgroup_visit_all(sg_cgroup_visit *visit, void *data);
+
+/* The number in a file of such a directory; SG_UNKNOWN: "max", or it cannot be read. */
+uint64_t sg_cgroup_limit(const char *directory, const char *file);
+
 /* Reads the usage of the levels that sg_cgroup_find found last, and appends them as constraints to a valid snapshot.
  * Call it after sg_snapshot_refresh. */
 void sg_cgroup_refresh(struct sg_snapshot *snapshot);

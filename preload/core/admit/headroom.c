@@ -183,8 +183,7 @@ uint64_t sg_headroom_claimed_by_others(uint32_t constraint)
     return sums_of(constraint)->claimed_bytes;
 }
 
-/* Bytes of a constraint that are taken but do not show in the kernel's figures. `parts`: enum sg_headroom_part. */
-static uint64_t taken_of(uint32_t constraint, uint32_t parts)
+uint64_t sg_headroom_taken(uint32_t constraint, uint32_t parts)
 {
     bool is_machine = constraint == 0;
     const struct sg_peer_sums *others = sums_of(constraint);
@@ -212,7 +211,7 @@ static uint64_t cma_of(uint32_t constraint)
 
 uint64_t sg_headroom_usable(uint32_t constraint, uint32_t parts, bool is_cuda)
 {
-    uint64_t taken = taken_of(constraint, parts) + (is_cuda ? cma_of(constraint) : 0);
+    uint64_t taken = sg_headroom_taken(constraint, parts) + (is_cuda ? cma_of(constraint) : 0);
     uint64_t headroom = sg_headroom_last.snapshot.at[constraint].headroom_bytes;
     return headroom > taken ? headroom - taken : 0;
 }
@@ -369,7 +368,7 @@ static void note_slack(uint32_t had_options, const uint64_t set[2])
         /* CUDA requests use this slack, too, so free CMA pages do not count. Requests queued after ours count as taken,
          * because they may be admitted before the slack is used. Slack is not clamped at 0: a decision may need to
          * know how far below the line it is. */
-        uint64_t taken = taken_of(i, SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
+        uint64_t taken = sg_headroom_taken(i, SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
         int64_t left = above(sg_headroom_last.snapshot.at[i].headroom_bytes, taken);
         int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)sg_headroom_last.snapshot.at[i].reserve_bytes;
         /* The floor is the machine's last memory. A claim takes none of it, and must not refuse small requests. */
@@ -378,7 +377,7 @@ static void note_slack(uint32_t had_options, const uint64_t set[2])
         reserve_slack = above_reserve < reserve_slack ? above_reserve : reserve_slack;
         floor_slack = above_floor < floor_slack ? above_floor : floor_slack;
         /* Requests of this process's other threads may come to nothing as well. */
-        uint64_t taken_alone = taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED | SG_HEADROOM_NO_CLAIMS);
+        uint64_t taken_alone = sg_headroom_taken(i, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED | SG_HEADROOM_NO_CLAIMS);
         int64_t above_floor_alone = above(sg_headroom_last.snapshot.at[i].headroom_bytes, taken_alone) -
                                     (int64_t)sg_headroom_last.snapshot.at[i].floor_bytes;
         alone_slack = above_floor_alone < alone_slack ? above_floor_alone : alone_slack;

@@ -98,6 +98,9 @@ bool sg_headroom_take(enum sg_headroom_line line, uint64_t bytes);
  * nothing. By the last snapshot. Then waiting for those requests makes sense. */
 bool sg_headroom_would_be_above_floor(uint64_t bytes);
 
+/* Bytes of a constraint of the last snapshot that are taken and that the kernel's figures do not show. */
+uint64_t sg_headroom_taken(uint32_t constraint, uint32_t parts);
+
 /* Bytes of a constraint of the last snapshot that can still be had; its reserve is not subtracted. `parts`: enum
  * sg_headroom_part, what counts as taken. `is_cuda`: free CMA pages do not count. */
 uint64_t sg_headroom_usable(uint32_t constraint, uint32_t parts, bool is_cuda);

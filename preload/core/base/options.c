@@ -322,6 +322,13 @@ static bool is_read_by_another(void)
     return sg_options_are_read();
 }
 
+void sg_options_read_quietly(char *const *environment)
+{
+    if (!sg_options_are_read())
+        sg_options.first_pid = UINT32_MAX; /* as if another process were the first, which reports */
+    sg_options_read(environment);
+}
+
 void sg_options_read(char *const *environment)
 {
     uint32_t unread = UNREAD;

@@ -47,6 +47,9 @@ extern struct sg_options sg_options;
  * all is read. The job's first process reports values that it cannot read on stderr. */
 void sg_options_read(char *const *environment);
 
+/* The same for a tool: reports nothing. */
+void sg_options_read_quietly(char *const *environment);
+
 /* Whether all options are read. */
 bool sg_options_are_read(void);
 

@@ -76,19 +76,27 @@ static bool is_held_by_job(const struct sg_registry_entry *entry)
 
 /* About the bytes that the processes of a job hold: of the ranges of shared memory, only the largest sum of one process
  * counts. Without the lock that the exact sum needs. */
-static uint64_t about_held_by(uint64_t job)
+static struct held about_held_by(uint64_t job)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t sum = 0, most_named = 0;
+    struct held sum = {0, 0};
+    uint64_t most_named = 0;
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t named;
         if (entry->slot.job_hash != job || !is_held_by_job(entry))
             continue;
-        sg_entry_add_cut(&sum, held_by_process(entry, &named).least);
+        struct held held = held_by_process(entry, &named);
+        sg_entry_add_cut(&sum.least, held.least);
+        sg_entry_add_cut(&sum.most, held.most);
         most_named = named > most_named ? named : most_named;
     }
-    return sum + most_named;
+    return (struct held){sum.least + most_named, sum.most + most_named};
+}
+
+uint64_t sg_claims_held_by(uint64_t job)
+{
+    return about_held_by(job).most;
 }
 
 static bool is_granted_claim(const struct sg_registry_entry *entry)
@@ -281,6 +289,25 @@ void sg_claims_end(struct sg_peers *peers, bool is_examined)
     }
 }
 
+uint64_t sg_claims_rest(uint32_t number)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    const struct sg_registry_entry *claim = sg_entry_at(registry, number);
+    struct claimed_job *job = has_begun && is_granted_claim(claim) ? find_job(claim->slot.job_hash) : NULL;
+    if (job == NULL)
+        return 0;
+    uint64_t size = 0, taken = 0;
+    compare_readings(job);
+    for (uint32_t i = 0; i <= number; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (!is_granted_claim(entry) || entry->slot.job_hash != job->job)
+            continue;
+        size = sg_entry_cut(sg_load(&entry->claimed_bytes));
+        taken = take_from(&job->left.most, size);
+    }
+    return size - taken;
+}
+
 static uint64_t share_of(const struct sg_registry_entry *claim)
 {
     uint64_t share = sg_load(&claim->claim_share);
@@ -291,7 +318,7 @@ uint64_t sg_claims_lent_to(uint64_t job)
 {
     struct sg_registry *registry = sg_entry_registry();
     const uint32_t used = sg_entry_count(registry);
-    uint64_t claimed = claims_of(registry, used, job), held = about_held_by(job), share = SG_SHARE_MIN;
+    uint64_t claimed = claims_of(registry, used, job), held = about_held_by(job).least, share = SG_SHARE_MIN;
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (is_claim_of(entry, job) && share_of(entry) > share)

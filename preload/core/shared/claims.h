@@ -32,6 +32,13 @@ void sg_claims_begin(void);
  * doubt; reads /proc for each process of a job with a claim that holds 1 MiB or more. */
 void sg_claims_end(struct sg_peers *peers, bool is_examined);
 
+/* What is left of the claim in entry `number` for certain, as sg_claims_end() has read it; 0: no granted claim. Also of
+ * this process's job. For the observer. */
+uint64_t sg_claims_rest(uint32_t number);
+
+/* About the bytes that the processes of a job hold and have in flight. Needs no lock. */
+uint64_t sg_claims_held_by(uint64_t job);
+
 /* Whether claims of this process's own job count, too, for a new claim of that job; at first they do not. */
 void sg_claims_count_own(bool counts_own);
 

@@ -40,7 +40,9 @@ void sg_entry_note_layout(const struct sg_registry *registry, struct sg_registry
 {
     static uint32_t noted;
     uint32_t i = noted++ % SG_ARRAY_LENGTH(layouts);
-    sg_store(&layouts[i].registry, NULL);
+    for (unsigned k = 0; k < SG_ARRAY_LENGTH(layouts); k++) /* the observer reads many registries into one place */
+        if (k == i || sg_load(&layouts[k].registry) == registry)
+            sg_store(&layouts[k].registry, NULL);
     layouts[i].layout = layout;
     sg_store(&layouts[i].registry, registry);
 }

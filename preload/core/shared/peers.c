@@ -319,6 +319,25 @@ static void add_same_bytes(struct sg_peers *peers, const struct sg_same_bytes *s
         sg_entry_add_cut(&peers->job.held_bytes, sg_same_bytes_inherited_by_job());
 }
 
+/* Reads an entry. `asks_kernel`: as of sg_peers_sum(). */
+static struct peer read_closely(uint32_t number, struct sg_registry_entry *entry, uint64_t own_ticket, bool asks_kernel)
+{
+    uint64_t published = sg_load(&entry->published_ns), scanned = sg_load(&entry->scanned_anonymous_bytes);
+    uint64_t growth =
+        asks_kernel && sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN ? growth_of(entry, scanned) : 0;
+    struct peer peer = read_entry(number, entry, own_ticket);
+    if (growth != 0 && published != sg_load(&entry->published_ns))
+        growth = 0; /* the process has scanned meanwhile: its promises no longer contain this growth */
+    subtract_growth(&peer, growth);
+    return peer;
+}
+
+uint64_t sg_peers_promised_by(uint32_t number, bool asks_kernel)
+{
+    struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), number);
+    return read_closely(number, entry, sg_load(&sg_entry_own()->ticket), asks_kernel).promised.bytes;
+}
+
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
 {
     struct sg_registry *registry = sg_entry_registry();
@@ -336,13 +355,7 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (entry == own || !sg_entry_is_live(entry))
             continue;
-        uint64_t published = sg_load(&entry->published_ns), scanned = sg_load(&entry->scanned_anonymous_bytes);
-        uint64_t growth =
-            asks_kernel && sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN ? growth_of(entry, scanned) : 0;
-        struct peer peer = read_entry(i, entry, arguments.ticket);
-        if (growth != 0 && published != sg_load(&entry->published_ns))
-            growth = 0; /* the process has scanned meanwhile: its promises no longer contain this growth */
-        subtract_growth(&peer, growth);
+        struct peer peer = read_closely(i, entry, arguments.ticket, asks_kernel);
         peer.is_stalled = is_stalled(i, entry, &peer, arguments.now);
         count(&arguments, entry, &peer);
     }

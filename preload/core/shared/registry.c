@@ -140,8 +140,7 @@ static void note_ended(struct sg_registry *registry, const struct sg_registry_en
         sg_fetch_add(&registry->ended_bytes, bytes + sg_load(&registry->context_bytes));
 }
 
-/* Marks the entries of dead owners: of one job, or of all jobs if `job` is NULL. Returns how many. */
-static uint32_t mark_dead_of(struct sg_registry *registry, int fd, const uint64_t *job)
+uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const uint64_t *job)
 {
     uint32_t used = sg_entry_count(registry), found = 0;
     for (uint32_t i = 0; i < used; i++) {
@@ -161,7 +160,7 @@ static uint32_t mark_dead_of(struct sg_registry *registry, int fd, const uint64_
 
 static uint32_t mark_dead(int fd)
 {
-    return mark_dead_of(own.file.registry, fd, NULL);
+    return sg_registry_mark_dead_in(own.file.registry, fd, NULL);
 }
 
 /* The decision lock is not held here, so this process may move to another registry meanwhile. The locks on that file
@@ -173,7 +172,7 @@ void sg_registry_mark_dead_of_job(void)
     if (fd < 0)
         return;
     if (sg_registry_file_is_same(&own.file, (int)fd) && registry == sg_entry_shared_registry())
-        (void)mark_dead_of(registry, (int)fd, &sg_own->slot.job_hash);
+        (void)sg_registry_mark_dead_in(registry, (int)fd, &sg_own->slot.job_hash);
     (void)sg_sys_close((int)fd);
 }
 

@@ -77,6 +77,10 @@ bool sg_registry_reap(void);
  * time. */
 void sg_registry_mark_dead_of_job(void);
 
+/* Marks the dead entries of a registry: those of the job with the hash *job, or of all jobs if `job` is NULL. `fd`: the
+ * registry's file, whose locks tell. Returns how many it marked. */
+uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const uint64_t *job);
+
 /* ---- claims of jobs (claims.h) ---- */
 
 /* Takes a second registry entry, for a claim of this process's job and in its cgroups. Returns the descriptor whose lock

@@ -60,6 +60,13 @@ static struct gathering {
 static uint32_t has_gathered SG_AT_FORK; /* (atomic) one of the two has been used since the last fork */
 static struct sg_lock peak_lock SG_AT_FORK;
 
+static bool counts_every_job; /* for the observer */
+
+static bool is_of_own_job(const struct sg_registry_entry *entry)
+{
+    return entry->slot.job_hash == sg_own->slot.job_hash || counts_every_job;
+}
+
 static uint64_t bytes_of(uint64_t begin, uint64_t end)
 {
     return (end - begin) * SG_SHARED_UNIT;
@@ -68,7 +75,7 @@ static uint64_t bytes_of(uint64_t begin, uint64_t end)
 static uint32_t groups_of(const struct gathering *g, const struct sg_registry_entry *entry)
 {
     const struct sg_registry_entry *own = sg_entry_own();
-    bool is_of_job = entry == own || entry->slot.job_hash == sg_own->slot.job_hash;
+    bool is_of_job = entry == own || is_of_own_job(entry);
     if (g == &peak) /* not a process that has called exec: the new program has an entry of its own, or will have none */
         return is_of_job && sg_load(&entry->slot.state) != SG_STATE_REPLACED ? 1u << SG_SAME_IN_JOB : 0;
     uint32_t groups = 1u << SG_SAME_ON_MACHINE;
@@ -405,7 +412,7 @@ static uint64_t inherited_by_job(struct gathering *g)
     uint64_t sum = 0;
     for (uint32_t i = 0; i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (sg_entry_is_live(entry) && entry->slot.job_hash == sg_own->slot.job_hash)
+        if (sg_entry_is_live(entry) && is_of_own_job(entry))
             note_origins(list, &count, entry);
     }
     for (uint32_t i = 0; i < count; i++)
@@ -445,6 +452,11 @@ uint64_t sg_same_bytes_of_job_now(void)
     uint64_t bytes = peak.held_by_job + inherited_by_job(&peak);
     sg_lock_release(&peak_lock, &lock);
     return bytes;
+}
+
+void sg_same_bytes_count_every_job(bool counts)
+{
+    counts_every_job = counts;
 }
 
 static void forget(struct gathering *g)

@@ -75,6 +75,9 @@ bool sg_same_bytes_heirs(uint32_t number, uint64_t *job, uint64_t *bytes);
  * any more. Has a lock and working memory of its own. Any thread, any time. */
 uint64_t sg_same_bytes_of_job_now(void);
 
+/* For the observer, which alone uses several: from now on all processes count as of this process's job, or no longer. */
+void sg_same_bytes_count_every_job(bool counts);
+
 /* In a forked child: forgets all that was gathered. */
 void sg_same_bytes_atfork_child(void);
 
