@@ -85,6 +85,9 @@ int main(void)
     FIELD(sg_segment, slot.inherited_promise_bytes);
     FIELD(sg_segment, origin);
     FIELD(sg_segment, inherited_shared_bytes);
+    FIELD(sg_registry_entry, file);
+    FIELD(sg_registry_entry, file_bytes);
+    FIELD(sg_registry_entry, origin);
     FIELD(sg_memory_file, begin);
     FIELD(sg_memory_file, end);
     FIELD(sg_memory_file, missing_bytes);

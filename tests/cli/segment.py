@@ -7,10 +7,14 @@
 Values go by the offsets that layout.c prints; a test may set any field to anything.
 """
 
+import contextlib
 import fcntl
 import json
+import struct
 import subprocess
 from pathlib import Path
+
+from lib import ledger
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -20,6 +24,7 @@ UNKNOWN = (1 << 64) - 1
 STATES = {"running": 1, "exited": 2, "replaced": 3, "killed": 4}
 REASONS = {"reserve": 1, "limit": 2, "floor": 3, "device": 4}
 GUARDING, OBSERVE, CUDA, SHARING, WATCHED = 1, 2, 4, 8, 16
+DOMAINS, FILES, ORIGINS = ("heap", "mapped", "pinned", "managed", "device"), 64, 4
 START_NS = 1795180000 * 10**9  # 2026-11-20T13:06:40Z
 
 
@@ -195,8 +200,70 @@ class Segment:
         path.write_bytes(self.data)
         return path
 
-    def write_live(self, directory):
-        """Writes the file and holds its lock, as a running owner does; close the result to let go."""
-        file = open(self.write(directory), "r+b")
-        fcntl.flock(file, fcntl.LOCK_EX)
-        return file
+    def write_live(self, directory, in_registry=True, **entry):
+        """Writes the file and holds its lock, as a running owner does, and has an entry in the registry with what the file says and
+        the words of `entry`; close the result to let go."""
+        return Live(self, directory, entry if in_registry else None)
+
+    def word(self, array, index, struct, member):
+        offset, size = self.layout[f"{struct}.{member}"]
+        at = self.layout["sg_segment." + array][0] + index * self.layout["sizeof." + struct][1] + offset
+        return int.from_bytes(self.data[at : at + size], "little")
+
+    def array(self, name, struct, count):
+        at = self.layout["sg_segment." + name][0]
+        return bytes(self.data[at : at + count * self.layout["sizeof." + struct][1]])
+
+
+class Live:
+    """A running owner of a segment: its locks."""
+
+    def __init__(self, segment, directory, entry):
+        self.file = open(segment.write(directory), "r+b")
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+        self.stack = contextlib.ExitStack()
+        self.stack.callback(self.file.close)
+        place = ledger.Ledger.made(directory) if entry is not None else None
+        if place is not None:
+            with place:
+                self._enter(place, segment, entry)
+
+    def _enter(self, place, segment, entry):
+        granted = {name: segment.word("domain", segment.layout["domain." + name][0], "sg_domain_counters", "granted_bytes") for name in DOMAINS}
+        granted = {name: bytes_ if bytes_ < 1 << 62 else 0 for name, bytes_ in granted.items()}
+        content = bytearray(ledger.ENTRY_BYTES)
+        content[8:128] = segment.data[8:128]  # the slot, without its magic
+        slot = lambda field: int.from_bytes(content[ledger.ENTRY[field][0] :][: ledger.ENTRY[field][1]], "little")  # noqa: E731
+        files, origins = segment.array("file", "sg_memory_file", FILES), segment.array("origin", "sg_origin", ORIGINS)
+        for name, bytes_ in (("file", files), ("origin", origins)):
+            at = segment.layout["sg_registry_entry." + name][0]
+            content[at : at + len(bytes_)] = bytes_
+        shared = [struct.unpack_from("QQQ", files, 24 * i) for i in range(FILES)]
+        shared = sum((end - begin) * 4096 for begin, end, _ in shared if begin and begin < end < begin + (1 << 32))
+        at = segment.layout["sg_registry_entry.file_bytes"][0]
+        content[at : at + 8] = shared.to_bytes(8, "little")
+        number = entry.pop("number", next(i for i in range(ledger.ROOM) if not place.is_locked(i)))
+        job = bytes(segment.data[segment.layout["sg_segment.job"][0] :]).split(b"\0")[0].decode(errors="replace")
+        words = {
+            "state": 1,
+            "job_hash": ledger.hash_of(job),
+            "granted_bytes": max(sum(granted.values()), slot("promised_bytes") + granted["device"] + granted["pinned"]),
+            "device_bytes": granted["device"],
+            "pinned_bytes": granted["pinned"],
+            "managed_bytes": granted["managed"],
+            "bounded_flight_bytes": slot("in_flight_bytes"),
+            **entry,
+        }
+        self.stack.enter_context(place.entry(number, bytes(content), **words))
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def close(self):
+        self.stack.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

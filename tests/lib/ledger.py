@@ -20,6 +20,7 @@ HEADER = (Path(__file__).resolve().parents[2] / "include/sparkguard_abi.h").read
 EMPTY, LIVE, DEAD = 0, 1, 2
 NO_TICKET, CHOOSING, FIRST = 0, 1, 2
 SHARING = 1 << 3  # sg_slot.flags
+MAGIC = int(re.search(r"SG_REGISTRY_MAGIC UINT64_C\((\w+)\)", HEADER)[1], 16)
 VERSION = int(re.search(r"SG_REGISTRY_VERSION (\d+)u", HEADER)[1])
 ROOM, ENTRY_BYTES, BEGIN = 1024, 2176, 4096
 FILE_BYTES = BEGIN + ROOM * ENTRY_BYTES
@@ -59,6 +60,20 @@ assert ENTRY["inherited_promise_bytes"][0] == 104, "every field of the header wa
 class Ledger:
     def __init__(self, directory):
         self.path = Path(directory) / "machine.ledger"
+
+    @staticmethod
+    def header(version=VERSION, entry_bytes=ENTRY_BYTES, entry_used=0):
+        return struct.pack("<QIIII", MAGIC, version, entry_bytes, ROOM, entry_used)
+
+    @classmethod
+    def made(cls, directory):
+        """A registry as the library makes one, if there is none yet; None where something else has its name."""
+        ledger, header = cls(directory), cls.header()[:20]
+        with contextlib.suppress(FileExistsError), open(ledger.path, "xb") as file:
+            file.write(header)
+            file.truncate(FILE_BYTES)
+        is_one = ledger.path.is_file() and ledger.path.read_bytes()[: len(header)] == header
+        return ledger if is_one else None
 
     def __enter__(self):
         return self

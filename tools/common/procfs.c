@@ -121,10 +121,3 @@ uint64_t procfs_resident_bytes(uint32_t pid, uint64_t start_ticks)
     uint64_t shared = procfs_kib(procfs_number_after(text, "RssShmem"));
     return anonymous == SG_UNKNOWN || shared == SG_UNKNOWN ? SG_UNKNOWN : anonymous + shared;
 }
-
-uint64_t procfs_ordinary_bytes(const char *meminfo)
-{
-    uint64_t total = procfs_kib(procfs_number_after(meminfo, "MemTotal"));
-    uint64_t huge = procfs_kib(procfs_number_after(meminfo, "Hugetlb"));
-    return total == SG_UNKNOWN || huge == SG_UNKNOWN || huge >= total ? total : total - huge;
-}

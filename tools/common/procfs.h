@@ -44,8 +44,4 @@ uint64_t procfs_number_after(const char *text, const char *key);
 /* Converts KiB to bytes. Returns SG_UNKNOWN for SG_UNKNOWN and for more than 2^50 KiB, which no machine has. */
 uint64_t procfs_kib(uint64_t kib);
 
-/* Returns the memory that percentages refer to, by the text of /proc/meminfo: MemTotal less Hugetlb, the memory set
- * aside for huge pages. SG_UNKNOWN if unknown. */
-uint64_t procfs_ordinary_bytes(const char *meminfo);
-
 #endif

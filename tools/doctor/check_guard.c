@@ -12,14 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/cgroup.h"
 #include "doctor/doctor.h"
 #include "doctor/library.h"
 #include "common/bytes.h"
 #include "common/text.h"
 #include "common/env_check.h"
-
-enum { LEVELS = 24 };
 
 void doctor_check_library(struct doctor *doctor)
 {
@@ -211,13 +208,9 @@ void doctor_check_jail(struct doctor *doctor)
 {
     static const char id[] = "jail";
     char limit_text[TEXT_SIZE_CAPACITY], total_text[TEXT_SIZE_CAPACITY], group[4096];
-    struct cgroup_constraint level[LEVELS];
-    uint64_t total = doctor->model->machine.total_bytes, limit = SG_UNKNOWN;
+    uint64_t total = doctor->model->machine.total_bytes, limit = doctor->model->machine.cgroup_limit_bytes;
     bool is_readable = doctor_read(doctor, "/proc/self/cgroup", group, sizeof group) > 0;
-    size_t count = cgroup_read(doctor->root, level, LEVELS);
     struct doctor_finding *finding;
-    for (size_t i = 0; i < count; i++)
-        limit = bytes_min(limit, level[i].limit_bytes);
     text_size(limit_text, limit);
     text_size(total_text, total);
     if (!is_readable) {

@@ -22,7 +22,7 @@
 #include "common/tool.h"
 #include "launch/inside.h"
 #include "launch/launch.h"
-#include "model/tenants.h"
+#include "observer/observe.h"
 #include "model/model.h"
 #include "sparkguard_abi.h"
 
@@ -321,9 +321,10 @@ bool launch_claim_check_use(struct launch *launch, struct timespec *left)
         *left = (struct timespec){(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
         return true;
     }
-    uint64_t used = model_claims_used_by(claim->fd, launch->job);
+    struct sg_observation seen;
+    sg_observe(claim->fd, 0, &seen);
     claim->ttl_ns = 0; /* looked at once */
-    if (used >= claim->bytes / USED_PART)
+    if (!seen.has_registry || sg_observe_held_by(sg_hash_text(launch->job)) >= claim->bytes / USED_PART)
         return false;
     launch_claim_end(launch);
     if (!launch->is_quiet)

@@ -21,9 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/cgroup.h"
+#include "base/procfs.h"
 #include "launch/inside.h"
 #include "launch/launch.h"
+#include "observer/observe.h"
 #include "common/procfs.h"
 #include "sparkguard_abi.h"
 #include "common/text.h"
@@ -34,9 +35,7 @@
 /* First value in the failure pipe. After JAIL_IS_THERE the errno of exec may follow. */
 enum { JAIL_IS_THERE = 0, JAIL_HAS_NO_LIMIT = -1, JAIL_NOT_TRIED = -2 };
 
-enum { LEVELS = 16 };
-
-/* Returns the prefix of /proc/meminfo, /proc/self/cgroup and /sys/fs/cgroup, as model_machine_fill() uses it. */
+/* Returns the prefix of /proc/meminfo, /proc/self/cgroup and /sys/fs/cgroup, as the core uses it. */
 static const char *system_root(void)
 {
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
@@ -47,8 +46,7 @@ uint64_t launch_machine_bytes(void)
 {
     char path[PROCFS_PATH_CAPACITY], meminfo[4096];
     snprintf(path, sizeof path, "%s/proc/meminfo", system_root());
-    uint64_t bytes = procfs_read_text(path, meminfo, sizeof meminfo) > 0 ? procfs_ordinary_bytes(meminfo) : 0;
-    return bytes == SG_UNKNOWN ? 0 : bytes;
+    return procfs_read_text(path, meminfo, sizeof meminfo) > 0 ? sg_procfs_ordinary_kib(meminfo) * 1024 : 0;
 }
 
 bool launch_jail_take(struct launch *launch, const char *text)
@@ -173,10 +171,10 @@ bool launch_jail_wait(struct launch *launch, int failure_pipe)
 /* Returns whether a cgroup above this process has a limit of at most `bytes`. */
 static bool is_bounded(uint64_t bytes)
 {
-    struct cgroup_constraint level[LEVELS];
-    size_t count = cgroup_read(system_root(), level, LEVELS);
-    for (size_t i = 0; i < count; i++)
-        if (level[i].limit_bytes <= bytes)
+    struct sg_observation seen;
+    sg_observe(-1, 0, &seen);
+    for (uint32_t i = 1; i < seen.count; i++)
+        if (seen.at[i].limit_bytes <= bytes)
             return true;
     return false;
 }

@@ -1,165 +1,138 @@
 /*
- * machine.c - the machine now: /proc/meminfo and the cgroups, less what guarded processes have been promised; the
- * settings (reserve, floor, unified) as the running processes see them, else as a process started here would.
+ * machine.c - the machine now, as the library sees it (preload/core/observer/observe.h); the settings (reserve, floor,
+ * unified) as the running processes see them, else as a process started here would.
  *
  * The machine and each cgroup level with a limit is a constraint that keeps its own reserve; what is shown is the one
  * that leaves the least headroom, so that usable - reserve is what admission would grant.
  *
- * What was promised and is in flight is taken off as the library does it, but by what the segments alone say:
- *   - A cgroup is charged with the processes in it. The report knows its own cgroups only and no other process's, so it
- *     takes a process to be in one of them unless it has noted that no limit above it is as small as that cgroup's.
- *   - In flight counts in full, also where it is device memory, which no cgroup bounds, or that of a discrete GPU,
- *     which is not the machine's: for as long as the call takes, too little is shown as usable, never too much.
- *   - Device memory of a discrete GPU under SPARKGUARD_UNIFIED=on, which the library takes off too, is not.
- * A claim counts against every constraint, also against a cgroup that its job is not in: the report cannot tell.
- * Promises of forked children are their own: what they inherited is promised to the parent.
- *
- * The same prefix as the library's, SPARKGUARD_SYSTEM_ROOT, stands before /proc/meminfo and the cgroups.
+ * Each directory has a registry of its own, whose processes do not know of the others. What those of all directories
+ * have taken is taken off.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "common/cgroup.h"
-#include "common/procfs.h"
-#include "model/model.h"
-#include "model/tmpfs_usage.h"
-#include "sparkguard_options.h"
 #include "common/bytes.h"
+#include "common/procfs.h"
 #include "common/text.h"
+#include "model/model.h"
+#include "sparkguard_options.h"
 
-#define RESERVE_LEAST (UINT64_C(512) << 20)
+/* ---- what the core says ------------------------------------------------------------------------------------------ */
 
-struct constraints {
-    struct cgroup_constraint at[24]; /* at[0] is the machine */
-    size_t count;
-};
-
-static void read_meminfo(struct model_machine *machine, const char *root)
+/* Adds what the processes of a further directory have taken. */
+static void add_taken(struct sg_observation *sum, const struct sg_observation *seen)
 {
+    for (uint32_t i = 0; i < sum->count && i < seen->count; i++) {
+        struct sg_observed_constraint *at = &sum->at[i];
+        at->promised_bytes = bytes_add(at->promised_bytes, seen->at[i].promised_bytes);
+        at->claimed_bytes = bytes_add(at->claimed_bytes, seen->at[i].claimed_bytes);
+        at->taken_bytes = bytes_add(at->taken_bytes, seen->at[i].taken_bytes);
+        at->usable_bytes = bytes_less(at->headroom_bytes, at->taken_bytes);
+    }
+}
+
+/* Sets the promise of a process to what the other processes count. */
+static void find_entry(struct model_process *process, bool has_names)
+{
+    for (uint32_t i = 0; i < sg_observe_count(); i++) {
+        const struct sg_registry_entry *entry = sg_observe_entry(i);
+        if (entry == NULL || entry->slot.pid != process->pid || entry->slot.start_ticks != process->start_ticks ||
+            (entry->slot.flags & SG_SLOT_CLAIM) != 0 || entry->slot.state == SG_STATE_REPLACED)
+            continue;
+        process->promised_bytes = sg_observe_promise(i);
+        process->is_named = has_names;
+        return;
+    }
+}
+
+void model_machine_observe(struct model *model, int directory, const char *path)
+{
+    struct sg_observation seen;
+    struct model_job *job, *next;
+    struct model_process *process;
+    int registry =
+        directory < 0 ? -1 : openat(directory, SG_REGISTRY_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    sg_observe(registry, model->joins != NULL ? sg_hash_text(model->joins) : 0, &seen);
+    if (registry >= 0)
+        close(registry);
+    if (model->has_observed)
+        add_taken(&model->observed, &seen);
+    else
+        model->observed = seen;
+    model->has_observed = true;
+    if (directory < 0)
+        return;
+    model_claims_observe(&model->claims, path);
+    model->shared_bytes = bytes_add(model->shared_bytes, sg_observe_shared(0));
+    HASH_ITER (hh, model->by_name, job, next) {
+        job->shared_bytes = sg_observe_shared(sg_hash_text(job->name));
+        DL_FOREACH (job->processes, process)
+            if (process->state == SG_STATE_RUNNING)
+                find_entry(process, seen.has_names);
+    }
+}
+
+/* Fills the kernel's figures. Returns false where they cannot be read: then the core decides by less exact ones. */
+static bool fill_kernel(struct model_machine *machine, const struct sg_observation *observed)
+{
+    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
     char path[4096], text[16384];
-    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    snprintf(path, sizeof path, "%s/proc/meminfo", root == NULL || strcmp(root, "/") == 0 ? "" : root);
     if (procfs_read_text(path, text, sizeof text) < 0)
         text[0] = '\0';
-    machine->total_bytes = procfs_kib(procfs_number_after(text, "MemTotal"));
-    machine->available_bytes = procfs_kib(procfs_number_after(text, "MemAvailable"));
-    machine->ordinary_bytes = procfs_ordinary_bytes(text);
-    if (machine->available_bytes != SG_UNKNOWN)
-        machine->available_bytes = bytes_min(machine->available_bytes, machine->ordinary_bytes);
     machine->swap_total_bytes = procfs_kib(procfs_number_after(text, "SwapTotal"));
     uint64_t swap_free = procfs_kib(procfs_number_after(text, "SwapFree"));
     machine->swap_used_bytes = machine->swap_total_bytes == SG_UNKNOWN || swap_free == SG_UNKNOWN
                                    ? SG_UNKNOWN
                                    : bytes_less(machine->swap_total_bytes, swap_free);
-}
-
-static struct sg_size option_size(enum sg_option option)
-{
-    struct sg_size size = {0}, none = {0};
-    const char *text = getenv(sg_option_table[option].variable);
-    return text != NULL && sg_parse_size(text, &size) == 0 ? size : none;
-}
-
-/* Sets the reserve and floor that a process started with this environment would keep. A percentage, and the default,
- * refer to the constraint's limit. The machine's default is at least 512 MiB, but at most a quarter of the machine.
- * In a cgroup, a reserve in bytes is at most a quarter of the limit. */
-static void set_reserve(struct cgroup_constraint *constraint, bool is_machine)
-{
-    uint64_t limit = constraint->limit_bytes, bytes;
-    struct sg_size reserve = option_size(SG_OPTION_RESERVE), floor = option_size(SG_OPTION_FLOOR);
-    if (limit == SG_UNKNOWN)
-        return;
-    if (!reserve.is_set) {
-        (void)sg_parse_size(sg_option_table[SG_OPTION_RESERVE].fallback, &reserve);
-        bytes = bytes_max(sg_size_of(reserve, limit), is_machine ? bytes_min(RESERVE_LEAST, limit / 4) : 0);
-    } else {
-        bytes = sg_size_of(reserve, limit);
-        if (!is_machine && reserve.percent_milli == 0)
-            bytes = bytes_min(bytes, limit / 4);
-    }
-    constraint->reserve_bytes = bytes_min(bytes, INT64_MAX);
-    constraint->floor_bytes = bytes_min(constraint->reserve_bytes, floor.is_set ? sg_size_of(floor, limit) : bytes / 4);
-}
-
-static void find_constraints(struct constraints *constraints, struct model_machine *machine, const char *root)
-{
-    struct cgroup_constraint *at = constraints->at;
-    at[0] = (struct cgroup_constraint){machine->ordinary_bytes, machine->available_bytes, SG_UNKNOWN, SG_UNKNOWN};
-    constraints->count = 1 + cgroup_read(root, at + 1, sizeof constraints->at / sizeof *at - 1);
-    machine->cgroup_limit_bytes = SG_UNKNOWN;
-    for (size_t i = 0; i < constraints->count; i++) {
-        set_reserve(&at[i], i == 0);
-        if (i > 0)
-            machine->cgroup_limit_bytes = bytes_min(machine->cgroup_limit_bytes, at[i].limit_bytes);
-    }
+    bool has_total = procfs_number_after(text, "MemTotal") != SG_UNKNOWN,
+         has_available = procfs_number_after(text, "MemAvailable") != SG_UNKNOWN;
+    machine->total_bytes = has_total && observed->is_known ? observed->total_bytes : SG_UNKNOWN;
+    machine->ordinary_bytes = has_total && observed->is_known ? observed->at[0].limit_bytes : SG_UNKNOWN;
+    machine->available_bytes = has_available && observed->is_known ? observed->at[0].headroom_bytes : SG_UNKNOWN;
+    return has_total && has_available && observed->is_known;
 }
 
 /* Processes publish reserve and floor of the constraint with the least headroom. If those are none of ours, they run
  * with other options; a reserve beyond a cgroup's limit is another constraint's, from before the headrooms changed. */
-static void take_settings(struct constraints *constraints, const struct cgroup_constraint *published)
+static void take_settings(struct sg_observation *observed, const struct sg_machine *published)
 {
-    struct cgroup_constraint *least = &constraints->at[0];
-    for (size_t i = 0; i < constraints->count; i++) {
-        struct cgroup_constraint *constraint = &constraints->at[i];
+    struct sg_observed_constraint *least = &observed->at[0];
+    for (uint32_t i = 0; i < observed->count; i++) {
+        struct sg_observed_constraint *constraint = &observed->at[i];
         if (constraint->reserve_bytes == published->reserve_bytes && constraint->floor_bytes == published->floor_bytes)
             return;
         if (constraint->headroom_bytes < least->headroom_bytes)
             least = constraint;
     }
-    bool is_cgroup = least != &constraints->at[0];
+    bool is_cgroup = least != &observed->at[0];
     if (published->reserve_bytes == SG_UNKNOWN || (is_cgroup && published->reserve_bytes > least->limit_bytes))
         return;
     least->reserve_bytes = published->reserve_bytes;
     least->floor_bytes = published->floor_bytes;
 }
 
-/* Returns whether a process may be in our cgroup with this limit: its smallest limit is then at most this one. */
-static bool may_be_within(const struct model_process *process, uint64_t limit_bytes)
-{
-    return process->machine.time_ns <= 0 || process->machine.cgroup_limit_bytes <= limit_bytes;
-}
-
-/* Returns the promises and bytes in flight of the running processes within a constraint, which the kernel's figures do
- * not show yet. */
-static uint64_t taken_of(const struct model *model, const struct cgroup_constraint *constraint, bool is_machine)
-{
-    const struct model_job *job;
-    const struct model_process *process;
-    struct model_same_bytes promised = {0};
-    uint64_t taken = 0;
-    DL_FOREACH (model->jobs, job)
-        DL_FOREACH (job->processes, process)
-            if (process->state == SG_STATE_RUNNING && (is_machine || may_be_within(process, constraint->limit_bytes))) {
-                model_same_bytes_add(&promised, process);
-                taken = bytes_add(taken, process->in_flight_bytes);
-            }
-    taken = bytes_add(taken, model_same_bytes_promised(&promised, model));
-    taken = bytes_add(taken, model->machine.claimed_bytes);
-    model_same_bytes_free(&promised);
-    return taken;
-}
-
 /* Fills usable, reserve and floor from the constraint with the least headroom. */
-static void choose_tightest(const struct model *model, const struct constraints *constraints,
-                            struct model_machine *machine)
+static void choose_tightest(struct model_machine *machine, const struct sg_observation *observed)
 {
-    const struct cgroup_constraint *tightest = &constraints->at[0];
     int64_t least = INT64_MAX;
-    bool is_known = machine->total_bytes != SG_UNKNOWN && machine->available_bytes != SG_UNKNOWN;
-    for (size_t i = 0; is_known && i < constraints->count; i++) {
-        const struct cgroup_constraint *constraint = &constraints->at[i];
-        uint64_t usable = bytes_less(constraint->headroom_bytes, taken_of(model, constraint, i == 0));
-        int64_t headroom = (int64_t)usable - (int64_t)constraint->reserve_bytes;
-        if (headroom < least) {
-            least = headroom;
-            tightest = constraint;
-            machine->usable_bytes = usable;
-        }
+    for (uint32_t i = 0; i < observed->count; i++) {
+        const struct sg_observed_constraint *constraint = &observed->at[i];
+        int64_t headroom = (int64_t)constraint->usable_bytes - (int64_t)constraint->reserve_bytes;
+        if (headroom >= least)
+            continue;
+        least = headroom;
+        machine->usable_bytes = constraint->usable_bytes;
+        machine->reserve_bytes = constraint->reserve_bytes;
+        machine->floor_bytes = constraint->floor_bytes;
     }
-    machine->reserve_bytes = tightest->reserve_bytes;
-    machine->floor_bytes = tightest->floor_bytes;
 }
+
+/* ---- what the processes say -------------------------------------------------------------------------------------- */
 
 /* Adds one device of a process. The figures of a forked child include those inherited from its parent, and no record
  * tells on which devices. So inherited bytes are subtracted from the first devices. */
@@ -184,7 +157,7 @@ static void add_device(struct model_device *sum, const struct sg_device *device,
 
 /* Takes what running processes published. Reserve and floor come from the process with the largest reserve among those
  * with our cgroup limit; the detection of unified memory comes from the newest snapshot. */
-static void ask_processes(const struct model *model, struct model_machine *machine, struct cgroup_constraint *published)
+static void ask_processes(const struct model *model, struct model_machine *machine, struct sg_machine *published)
 {
     const struct model_job *job;
     const struct model_process *process;
@@ -217,17 +190,17 @@ static uint64_t bytes_of_device(const struct model_process *process, int unified
 
 static void sum_processes(const struct model *model, struct model_machine *machine)
 {
-    struct model_same_bytes running = {0};
     const struct model_job *job;
     const struct model_process *process;
     const char *directory = NULL;
     uint64_t device = 0;
+    machine->guarded_bytes = model->shared_bytes;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process) {
             if (process->state != SG_STATE_RUNNING)
                 continue;
             uint64_t unaccounted = process->unaccounted_bytes, sum = machine->unaccounted_bytes;
-            model_same_bytes_add(&running, process);
+            machine->guarded_bytes = bytes_add(machine->guarded_bytes, model_process_own_bytes(process));
             device = bytes_add(device, bytes_of_device(process, machine->unified));
             if (unaccounted != SG_UNKNOWN)
                 machine->unaccounted_bytes = sum == SG_UNKNOWN ? unaccounted : bytes_add(sum, unaccounted);
@@ -235,32 +208,35 @@ static void sum_processes(const struct model *model, struct model_machine *machi
                 machine->is_sharing = false;
             directory = job->directory;
         }
-    machine->guarded_bytes = bytes_less(model_same_bytes_live(&running, model), device);
-    machine->promised_bytes = model_same_bytes_promised(&running, model);
-    for (size_t i = 0; i < model->claims.count; i++)
-        machine->claimed_bytes = bytes_add(machine->claimed_bytes, model->claims.at[i].rest_bytes);
-    model_same_bytes_free(&running);
+    machine->guarded_bytes = bytes_less(machine->guarded_bytes, device);
 }
 
 void model_machine_fill(struct model *model)
 {
     struct model_machine *machine = &model->machine;
-    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
-    if (root == NULL || strcmp(root, "/") == 0)
-        root = "";
+    struct sg_machine published = {.reserve_bytes = SG_UNKNOWN, .floor_bytes = SG_UNKNOWN};
+    if (!model->has_observed)
+        model_machine_observe(model, -1, NULL);
+    struct sg_observation *observed = &model->observed;
     *machine = (struct model_machine){.unified = -1,
                                       .is_sharing = model->directory_count > 0 && model_directories_are_read(model) &&
                                                     model->other_directory_count == 0 && model->veiled_count == 0,
                                       .unaccounted_bytes = SG_UNKNOWN,
                                       .usable_bytes = SG_UNKNOWN,
                                       .reserve_bytes = SG_UNKNOWN,
-                                      .floor_bytes = SG_UNKNOWN};
-    read_meminfo(machine, root);
-    struct constraints constraints;
-    struct cgroup_constraint published = {SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN};
-    find_constraints(&constraints, machine, root);
+                                      .floor_bytes = SG_UNKNOWN,
+                                      .cgroup_limit_bytes = SG_UNKNOWN,
+                                      .promised_bytes = observed->at[0].promised_bytes,
+                                      .claimed_bytes = observed->at[0].claimed_bytes,
+                                      .limit_left_bytes = observed->left_bytes,
+                                      .is_limit_bound = observed->is_limit_bound};
+    bool is_known = fill_kernel(machine, observed);
+    for (uint32_t i = 1; i < observed->count; i++)
+        machine->cgroup_limit_bytes = bytes_min(machine->cgroup_limit_bytes, observed->at[i].limit_bytes);
     ask_processes(model, machine, &published);
-    take_settings(&constraints, &published);
     sum_processes(model, machine);
-    choose_tightest(model, &constraints, machine);
+    if (!is_known)
+        return;
+    take_settings(observed, &published);
+    choose_tightest(machine, observed);
 }

@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include "model/model.h"
-#include "model/tmpfs_usage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,7 +94,6 @@ static int compare_jobs(const struct model_job *a, const struct model_job *b)
 static void sum_job(struct model_job *job, const struct model *model)
 {
     const struct model_process *process;
-    struct model_same_bytes running = {0};
     job->started_ns = INT64_MAX;
     DL_FOREACH (job->processes, process) {
         job->process_count++;
@@ -111,10 +109,10 @@ static void sum_job(struct model_job *job, const struct model *model)
         job->limit_bytes = bytes_min(job->limit_bytes, process->limit_bytes);
         job->is_limit_bound = job->is_limit_bound || process->is_limit_bound;
         job->is_reserve_bound = job->is_reserve_bound || process->is_reserve_bound;
-        model_same_bytes_add(&running, process);
+        job->live_bytes = bytes_add(job->live_bytes, model_process_own_bytes(process));
     }
-    job->live_bytes = model_same_bytes_live(&running, model);
-    model_same_bytes_free(&running);
+    if (job->running_count > 0)
+        job->live_bytes = bytes_add(job->live_bytes, job->shared_bytes);
     const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
     if (job->running_count > 0 && set.limit_bytes != 0) /* an idle process has not noted it yet */
         job->limit_bytes = job->is_limit_bound ? bytes_min(job->limit_bytes, set.limit_bytes) : set.limit_bytes;
@@ -222,7 +220,7 @@ static int read_directory(struct model *model, struct model_segment *segment, co
     model_segment_names_free(names, count);
     if (!is_history) {
         check_ledger(model, directory, path);
-        model_claims_read(&model->claims, directory, path);
+        model_machine_observe(model, directory, path);
     }
     close(directory);
     return 0;
@@ -269,6 +267,7 @@ static void read_all(struct model *model)
 struct model *model_build(const struct model_scope *scope)
 {
     struct model *model = tool_allocate(1, sizeof *model);
+    model->joins = scope->joins;
     model_directories_fill(model, scope);
     model->history = scope->wants_history ? model_history_directory() : NULL;
     read_all(model);

@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #include "model/tenants.h"
+#include "observer/observe.h"
 #include "model/host/host.h"
 #include "model/segment_reader.h"
 #include "model/verdict.h"
@@ -103,8 +104,7 @@ struct model_process {
     uint64_t limit_peak_bytes; /* that sum with its own resident MAP_NORESERVE bytes; 0: it had none */
     uint64_t promised_bytes;
     struct sg_memory_file file[SG_FILE_CAPACITY]; /* mapped shared memory */
-    struct sg_origin origin[SG_ORIGIN_CAPACITY];  /* ancestors with which its private inherited bytes are shared */
-    uint64_t inherited_promise_bytes; /* inherited promises not resident yet; count after the parent's end */
+    bool is_named; /* other processes know which of its memory is shared: it runs, and has an entry in the registry */
     uint64_t in_flight_bytes;
     uint64_t inherited_bytes;
     uint64_t inherited_device_bytes; /* part of inherited_bytes */
@@ -157,6 +157,7 @@ struct model_job {
     const char *directory; /* SPARKGUARD_DIR of its processes; one name in two directories means two jobs */
     uint64_t limit_bytes;  /* smallest limit of its running processes, or of all if none runs; SG_UNKNOWN: none */
     bool is_limit_bound, is_reserve_bound; /* of a running process (model_process) */
+    uint64_t shared_bytes;                 /* that running processes hold together (sg_observe_shared) */
     uint64_t live_bytes; /* sum over running processes; inherited bytes of forked processes count once */
     uint64_t peak_bytes; /* highest sum over its processes at one time, as one of them saw it or as of now */
     uint64_t refused_count;
@@ -196,6 +197,8 @@ struct model_machine {
     uint64_t swap_total_bytes;
     uint64_t swap_used_bytes;
     uint64_t cgroup_limit_bytes; /* smallest limit of the cgroups above this tool */
+    uint64_t limit_left_bytes;   /* what the limit of the job that the scope joins leaves; SG_UNKNOWN: it has none */
+    bool is_limit_bound;         /* /etc/sparkguard.conf decides that limit */
     struct model_device device[SG_DEVICE_CAPACITY];
 };
 
@@ -232,6 +235,7 @@ struct model_scope {
     bool is_all;
     bool is_last;
     int64_t since_ns;     /* only jobs last seen at or after this time; 0: all */
+    const char *joins;    /* the job that a process would begin in, whose limit counts; NULL: a job of its own */
     bool wants_unguarded; /* also list unguarded processes */
     bool wants_devices;   /* also ask NVML for their device memory */
     bool wants_history;   /* also read the history of the first directory */
@@ -266,7 +270,11 @@ struct model {
     size_t unguarded_count;
     struct model_unguarded_container unguarded_containers[MODEL_UNGUARDED_CAPACITY]; /* in the same order */
     size_t unguarded_container_count;
-    struct model_claims claims;        /* of the directories read */
+    struct model_claims claims; /* of the directories read */
+    const char *joins;          /* as in the scope */
+    uint64_t shared_bytes;      /* as of a job, over all jobs */
+    bool has_observed;
+    struct sg_observation observed;    /* of the directories read: what the library would decide by */
     struct host_containers containers; /* records of sparkguard-runtime beside the directories read */
     /* Other directories, which are not counted here: the first ones by name, and the number of all. */
     char *other_directories[MODEL_OTHER_DIRECTORY_CAPACITY];
@@ -301,6 +309,8 @@ void model_select(struct model *model, const struct model_scope *scope);
 void model_select_process(struct model *model, const struct model_scope *scope);
 /* Returns whether the scope names a job, process or time for which there may be no record. */
 bool model_scope_is_narrow(const struct model_scope *scope);
+/* machine.c: asks the core about a directory, whose segments have been read; -1: no directory. */
+void model_machine_observe(struct model *model, int directory, const char *path);
 void model_machine_fill(struct model *model);
 void model_unguarded_fill(struct model *model, bool wants_devices);
 void model_unguarded_free(struct model *model);
@@ -332,6 +342,8 @@ void model_runs_fill(struct model_job *job);
 void model_process_judge_end(struct model_process *process);
 void model_job_free(struct model_job *job);
 
+/* process.c: returns the live bytes that no other process counts, nor sg_observe_shared(). */
+uint64_t model_process_own_bytes(const struct model_process *process);
 /* Returns whether a running process guards without a registry entry, that is, decides alone. The reason is a text of
  * the process's events such as "not sharing: no room ...", or "not sharing". */
 bool model_process_is_alone(const struct model_process *process);

@@ -77,19 +77,26 @@ static void fill_domains(struct model_process *process, const struct sg_segment 
     }
 }
 
-/* Returns the present promises of a process. A process publishes them on its slow path only, and may have touched
- * memory since. So promises are at most its live bytes less its resident bytes by /proc. Sparse and pinned memory is
- * not subtracted, because it may be resident without having been promised. */
-static uint64_t still_promised(const struct model_process *process, uint64_t published_bytes)
+/* Returns the bytes of the ranges of shared memory that are plausible. A damaged file may contain anything. */
+static uint64_t shared_bytes(const struct model_process *process)
 {
-    uint64_t resident = published_bytes > 0 ? procfs_resident_bytes(process->host_pid, process->start_ticks) : 0;
-    if (resident == SG_UNKNOWN || process->sparse_resident_bytes == SG_UNKNOWN)
-        return published_bytes;
-    const struct model_domain *domain = process->domain;
-    uint64_t held =
-        domain[SG_DOMAIN_HEAP].live_bytes + domain[SG_DOMAIN_MAPPED].live_bytes + domain[SG_DOMAIN_MANAGED].live_bytes;
-    uint64_t others = bytes_add(process->sparse_resident_bytes, domain[SG_DOMAIN_PINNED].live_bytes);
-    return bytes_min(published_bytes, bytes_less(held, bytes_less(resident, others)));
+    uint64_t bytes = 0;
+    for (int i = 0; i < SG_FILE_CAPACITY; i++) {
+        const struct sg_memory_file *file = &process->file[i];
+        uint64_t size = (file->end - file->begin) * SG_FILE_UNIT_BYTES;
+        if (file->begin != 0 && file->begin < file->end && file->begin >> 32 == (file->end - 1) >> 32 &&
+            file->missing_bytes <= size)
+            bytes = bytes_add(bytes, size);
+    }
+    return bytes;
+}
+
+uint64_t model_process_own_bytes(const struct model_process *process)
+{
+    uint64_t inherited = bytes_less(process->inherited_bytes, process->inherited_shared_bytes);
+    if (!process->is_named)
+        return process->live_bytes;
+    return bytes_less(bytes_less(process->live_bytes, shared_bytes(process)), inherited);
 }
 
 /* Makes the parts of a peak add up to the peak, by correcting the largest part. A process that died between raising the
@@ -330,7 +337,6 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->signal = is_killed && content->signal > 0 && content->signal <= 64 ? content->signal : 0;
     bool is_running = process->state == SG_STATE_RUNNING; /* promises and requests of a dead process do not count */
     process->in_flight_bytes = is_running ? not_below_zero(slot->in_flight_bytes) : 0;
-    process->inherited_promise_bytes = is_running ? not_below_zero(slot->inherited_promise_bytes) : 0;
     process->inherited_shared_bytes = not_below_zero(content->inherited_shared_bytes);
     process->inherited_bytes = bytes_add(not_below_zero(slot->inherited_bytes), process->inherited_shared_bytes);
     process->inherited_device_bytes =
@@ -345,12 +351,11 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->machine = content->machine;
     memcpy(process->device, content->device, sizeof process->device);
     memcpy(process->file, content->file, sizeof process->file);
-    memcpy(process->origin, content->origin, sizeof process->origin);
     memcpy(process->library_version, content->library_version, sizeof content->library_version);
     process->job = text_copy(content->job, sizeof content->job);
     process->command = text_copy(content->command, sizeof content->command);
     fill_domains(process, content, segment->record_count);
-    process->promised_bytes = is_running ? still_promised(process, not_below_zero(slot->promised_bytes)) : 0;
+    process->promised_bytes = is_running ? not_below_zero(slot->promised_bytes) : 0;
     fill_peak(process, content);
     fill_refusals(process, content);
     fill_phases(process, content);

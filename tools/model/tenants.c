@@ -1,85 +1,17 @@
 /*
- * tenants.c - see tenants.h. Reads the registry without a lock, as all tools do: each word is true by itself.
+ * tenants.c - see tenants.h.
  */
 #define _GNU_SOURCE
 #include "model/tenants.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/bytes.h"
 #include "common/tool.h"
+#include "observer/observe.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
-
-/* A copy of the registry's entries in use. */
-struct entries {
-    char *bytes;
-    size_t count, entry_bytes;
-};
-
-/* Returns an entry. Only its first SG_ENTRY_FROZEN_BYTES are valid. */
-static const struct sg_registry_entry *entry_at(const struct entries *entries, size_t number)
-{
-    return (const struct sg_registry_entry *)(const void *)(entries->bytes + number * entries->entry_bytes);
-}
-
-static bool read_entries(struct entries *entries, int fd)
-{
-    struct stat status;
-    struct sg_registry *header = tool_allocate(1, sizeof *header);
-    *entries = (struct entries){0};
-    bool is_usable = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
-                     pread(fd, header, sizeof *header, 0) == (ssize_t)sizeof *header &&
-                     sg_registry_is_usable(header, (uint64_t)status.st_size);
-    if (is_usable) {
-        entries->count = bytes_min(header->entry_used, SG_ENTRY_CAPACITY);
-        entries->entry_bytes = header->entry_bytes;
-    }
-    free(header);
-    size_t length = entries->count * entries->entry_bytes;
-    entries->bytes = tool_allocate(length + sizeof(struct sg_registry_entry), 1);
-    return is_usable && pread(fd, entries->bytes, length, sizeof *header) == (ssize_t)length;
-}
-
-/* Returns whether the entry has an owner: a killed one's claim is LIVE until a guarded process notices. */
-static bool is_owned(int fd, size_t number)
-{
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = (off_t)number, .l_len = 1};
-    return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
-static bool is_live(const struct sg_registry_entry *entry)
-{
-    return SG_CLAIM_STATE(entry->claim) == SG_CLAIM_LIVE;
-}
-
-static uint64_t used_by(const struct entries *entries, uint64_t job)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < entries->count; i++) {
-        const struct sg_registry_entry *entry = entry_at(entries, i);
-        bool counts = is_live(entry) && entry->slot.job_hash == job &&
-                      (entry->slot.flags & (SG_SLOT_CLAIM | SG_SLOT_HELPER)) == 0 &&
-                      entry->slot.state != SG_STATE_REPLACED;
-        if (counts)
-            sum = bytes_add(sum, bytes_add(bytes_less(entry->slot.granted_bytes, entry->slot.inherited_bytes),
-                                           entry->slot.in_flight_bytes));
-    }
-    return sum;
-}
-
-uint64_t model_claims_used_by(int fd, const char *job)
-{
-    struct entries entries;
-    uint64_t used = read_entries(&entries, fd) ? used_by(&entries, sg_hash_text(job)) : UINT64_MAX;
-    free(entries.bytes);
-    return used;
-}
 
 /* Sorts granted claims first, by place; then the queue in its order. */
 static int compare(const void *left, const void *right)
@@ -100,8 +32,9 @@ static void *grow(void *array, size_t count, size_t element_bytes)
     return grown;
 }
 
-static void add_claim(struct model_claims *claims, const struct sg_registry_entry *entry, const char *path)
+static void add_claim(struct model_claims *claims, uint32_t number, const char *path)
 {
+    const struct sg_registry_entry *entry = sg_observe_entry(number);
     bool is_queued = entry->claim_wanted_bytes != 0;
     claims->at = grow(claims->at, claims->count + 1, sizeof *claims->at);
     claims->at[claims->count++] =
@@ -109,6 +42,7 @@ static void add_claim(struct model_claims *claims, const struct sg_registry_entr
                              .job_hash = entry->slot.job_hash,
                              .pid = entry->slot.pid,
                              .bytes = is_queued ? entry->claim_wanted_bytes : entry->claimed_bytes,
+                             .rest_bytes = is_queued ? 0 : sg_observe_claim_rest(number),
                              .is_queued = is_queued,
                              .priority = (int64_t)entry->claim_priority,
                              .place = entry->claim_place,
@@ -129,48 +63,22 @@ static void add_setting(struct model_claims *claims, const struct sg_registry_en
                                .user = entry->set_user != 0 ? entry->set_user - 1 : 0};
 }
 
-/* Fills what is left of the granted claims from `first` on, and the positions of the others. */
-static void fill_rest(struct model_claims *claims, size_t first, const struct entries *entries)
+void model_claims_observe(struct model_claims *claims, const char *path)
 {
+    const size_t first = claims->count;
     uint64_t position = 0;
-    for (size_t i = first; i < claims->count; i++) {
-        struct model_claim *claim = &claims->at[i];
-        if (claim->is_queued) {
-            claim->queue_position = ++position;
-            continue;
-        }
-        uint64_t used = used_by(entries, claim->job_hash);
-        for (size_t k = first; k < i; k++) /* a job's earlier claims have taken their part */
-            if (claims->at[k].job_hash == claim->job_hash)
-                used = bytes_less(used, claims->at[k].bytes);
-        claim->rest_bytes = bytes_less(claim->bytes, used);
+    for (uint32_t i = 0; i < sg_observe_count(); i++) {
+        const struct sg_registry_entry *entry = sg_observe_entry(i);
+        if (entry != NULL && (entry->slot.flags & SG_SLOT_CLAIM) != 0 &&
+            (entry->claimed_bytes != 0 || entry->claim_wanted_bytes != 0))
+            add_claim(claims, i, path);
+        if (entry != NULL && (entry->set_limit_bytes != 0 || entry->set_reserve_bytes != 0))
+            add_setting(claims, entry, path);
     }
-}
-
-void model_claims_read(struct model_claims *claims, int directory, const char *path)
-{
-    struct entries entries;
-    size_t first = claims->count;
-    int fd = openat(directory, SG_REGISTRY_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (read_entries(&entries, fd)) {
-        for (size_t i = 0; i < entries.count; i++) {
-            const struct sg_registry_entry *entry = entry_at(&entries, i);
-            bool is_claim = is_live(entry) && (entry->slot.flags & SG_SLOT_CLAIM) != 0 &&
-                            (entry->claimed_bytes != 0 || entry->claim_wanted_bytes != 0);
-            bool is_set = is_live(entry) && (entry->set_limit_bytes != 0 || entry->set_reserve_bytes != 0);
-            if (is_claim && is_owned(fd, i))
-                add_claim(claims, entry, path);
-            if (is_set && is_owned(fd, i))
-                add_setting(claims, entry, path);
-        }
-        if (claims->count > first)
-            qsort(claims->at + first, claims->count - first, sizeof *claims->at, compare);
-        fill_rest(claims, first, &entries);
-    }
-    free(entries.bytes);
-    close(fd);
+    if (claims->count > first)
+        qsort(claims->at + first, claims->count - first, sizeof *claims->at, compare);
+    for (size_t i = first; i < claims->count; i++)
+        claims->at[i].queue_position = claims->at[i].is_queued ? ++position : 0;
 }
 
 struct model_job_claims model_claims_of(const struct model_claims *claims, const char *job, const char *directory)

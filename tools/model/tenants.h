@@ -53,13 +53,9 @@ struct model_setting model_claims_setting_of(const struct model_claims *claims, 
 /* Returns "none", "queued" or "held". A job with a granted claim and a waiting one is "held". */
 const char *model_claims_state(const struct model_job_claims *claims);
 
-/* Reads the claims and settings of a directory's registry and adds them to *claims, which model_claims_free() frees. Nothing is added
- * if there is no registry, or none that can be read. */
-void model_claims_read(struct model_claims *claims, int directory, const char *path);
+/* Adds the claims and settings of the registry that sg_observe() read last to *claims, which model_claims_free() frees.
+ * `path`: its directory. */
+void model_claims_observe(struct model_claims *claims, const char *path);
 void model_claims_free(struct model_claims *claims);
-
-/* Returns what the processes of a job hold, by the registry that `fd` has open: granted bytes, and bytes in flight.
- * Inherited bytes of a forked process count once. UINT64_MAX if the file cannot be read. */
-uint64_t model_claims_used_by(int fd, const char *job);
 
 #endif

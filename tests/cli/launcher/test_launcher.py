@@ -325,7 +325,7 @@ def test_works_where_children_are_ignored(launcher):
 
 WRITER = """
 import os, pathlib, signal, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import json, segment
 layout = json.loads(pathlib.Path(sys.argv[2]).read_text())
 stat = pathlib.Path("/proc/self/stat").read_text()

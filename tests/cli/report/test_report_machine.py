@@ -171,23 +171,21 @@ def test_processes_bounded_as_we_are_know_better(make, report, version, seen_lim
     assert machine["usable_bytes"] == 510 * MIB
 
 
+def identity(folder):
+    """A cgroup's number in the registry, where each process lists those above it (preload/core/admit/cgroup.c)."""
+    info = folder.stat()
+    return (info.st_dev << 32 ^ info.st_ino) | 1 << 63
+
+
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize(
-    "fields, is_within",
-    [
-        ({"cgroup_limit_bytes": 512 * MIB}, True),
-        ({"cgroup_limit_bytes": 256 * MIB}, True),  # in a group below ours, as far as anyone can tell
-        ({"cgroup_limit_bytes": 512 * MIB, "time_ns": -1}, True),
-        ({"cgroup_limit_bytes": -1, "time_ns": -1}, True),  # it has not looked yet
-        ({"cgroup_limit_bytes": GIB}, False),
-        ({"cgroup_limit_bytes": -1}, False),
-    ],
-)
-def test_a_cgroup_is_charged_with_the_processes_in_it(make, report, version, fields, is_within):
+@pytest.mark.parametrize("place", ["here", "elsewhere"])
+def test_a_cgroup_is_charged_with_the_processes_in_it(make, report, version, place):
     box(report, version)
-    promises = {"slot.promised_bytes": 200 * MIB, "slot.in_flight_bytes": 100 * MIB}
-    live = make(state="running", **promises).machine(**{"time_ns": 1, **fields})
-    with live.write_live(report.directory):
+    ours = report.root / ("sys/fs/cgroup/a..b/box" if version == 2 else "sys/fs/cgroup/memory/box")
+    is_within = place == "here"
+    level = identity(ours if is_within else report.root)
+    live = make(state="running", **{"slot.promised_bytes": 200 * MIB, "slot.in_flight_bytes": 100 * MIB})
+    with live.write_live(report.directory, level=level):
         machine = report.json()["machine"]
     assert machine["usable_bytes"] == (210 if is_within else 510) * MIB
     assert machine["promised_bytes"] == 200 * MIB
@@ -258,20 +256,8 @@ def test_what_has_arrived_is_no_promise(guard, report, hold, touch, expected):
         data = report.json("--dir", guard.directory)
     (job,) = data["jobs"]
     for promised in (job["processes"][0]["promised_bytes"], data["machine"]["promised_bytes"]):
-        assert promised == pytest.approx(expected, abs=MIB)
+        assert promised == pytest.approx(expected, abs=4 * MIB)  # each thread may grow by 1 MiB that was not promised
     assert data["machine"]["usable_bytes"] == data["machine"]["available_bytes"] - data["machine"]["promised_bytes"]
-
-
-def test_sparse_memory_that_is_resident_is_no_promise_kept(guard, make, report, hold):
-    """What lies in MAP_NORESERVE mappings was never promised; it takes nothing from the bound."""
-    with running(guard, hold, 300, "touch") as process:
-        (path,) = guard.directory.glob(f"{process.pid}-*.segment")
-        ticks = struct.unpack_from("Q", path.read_bytes(), 16)[0]
-        fields = {"slot.start_ticks": ticks, "slot.promised_bytes": GIB}
-        other = make(state="running", pid=process.pid, sparse_resident_bytes=300 * MIB, **fields)
-        with other.domain("mapped", granted=GIB).write_live(report.directory):
-            promised = report.json()["machine"]["promised_bytes"]
-    assert GIB - 4 * MIB < promised <= GIB
 
 
 @pytest.mark.parametrize("version", [None, 1, 2])

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from lib.ledger import LIVE
 from lib.units import GIB, MIB
 from segment import CUDA, GUARDING, OBSERVE, SHARING, WATCHED
 
@@ -95,7 +96,7 @@ def test_the_watchdog_is_told(make, report):
 def test_a_ledger_that_is_none_is_told_and_changes_no_figure(make, report, content, why):
     """Of whichever version it is, that is its users' to judge."""
     name = "machine.ledger"
-    with make(state="running").write_live(report.directory):
+    with make(state="running").write_live(report.directory, in_registry=False):
         before = report.json()
         for path in (report.directory / name, report.directory / f"{name}.0123456789abcdef", report.directory / f"{name}."):
             path.write_bytes(content * 80000) if content is not None else os.mkfifo(path)
@@ -335,11 +336,11 @@ def test_memory_that_children_have_from_a_parent_counts_once_when_the_parent_is_
     """Two children of one parent, which held 3 GiB and gave one back before it ended."""
     children = [make(pid=pid, state="running", parent_pid=1, **{"slot.inherited_bytes": 3 * GIB}) for pid in (2, 3)]
     with contextlib.ExitStack() as stack:
-        for child in children:
-            with_origin(child, 5, 1, 1, 3 * GIB).domain("heap", granted=3 * GIB + GIB // 2)
-            stack.enter_context(child.write_live(report.directory))
+        for number, child in enumerate(children, 1):
+            with_origin(child, 1 << 2 | LIVE, 1, 1, 3 * GIB).domain("heap", granted=3 * GIB + GIB // 2)
+            stack.enter_context(child.write_live(report.directory, number=number))
         for held in (3, 2):
-            with make(pid=1, state="running").domain("heap", granted=held * GIB).write_live(report.directory):
+            with make(pid=1, state="running").domain("heap", granted=held * GIB).write_live(report.directory, number=0):
                 assert report.json()["jobs"][0]["live_bytes"] == 3 * GIB + GIB
         assert report.json()["jobs"][0]["live_bytes"] == 3 * GIB + GIB
 
@@ -347,10 +348,11 @@ def test_memory_that_children_have_from_a_parent_counts_once_when_the_parent_is_
 def test_promise_of_a_parent_that_is_gone_is_its_childrens(make, report):
     parent = make(pid=1, state="running", **{"slot.promised_bytes": 3 * GIB}).domain("mapped", granted=3 * GIB)
     children = [make(pid=pid, state="running", parent_pid=1, **{"slot.inherited_promise_bytes": 3 * GIB}) for pid in (2, 3)]
+    of_parent = {"parent_entry": 1, "parent_claim": 1 << 2 | LIVE}
     with contextlib.ExitStack() as stack:
-        for child in children:
-            stack.enter_context(child.domain("mapped", granted=3 * GIB).write_live(report.directory))
-        with parent.write_live(report.directory):
+        for number, child in enumerate(children, 1):
+            stack.enter_context(child.domain("mapped", granted=3 * GIB).write_live(report.directory, number=number, **of_parent))
+        with parent.write_live(report.directory, number=0):
             assert report.json()["machine"]["promised_bytes"] == 3 * GIB
         assert report.json()["machine"]["promised_bytes"] == 3 * GIB
 

@@ -15,11 +15,11 @@ def live(make, layout, report):
     """live(pid=..., gib=...) is a running process, until the end of the test; its file says how much it holds."""
 
     class Live:
-        def __init__(self, pid, gib, peak=0, refused=0, **fields):
+        def __init__(self, pid, gib, peak=0, refused=0, in_registry=True, **fields):
             started = {"started_time_ns": START_NS + pid}
             self.segment = make(pid=pid, state="running", **{**started, **fields})
             self.segment.domain("device", granted=gib * GIB, peak=peak * GIB, refused=refused).peak(device=(peak or gib) * GIB)
-            self.file = stack.enter_context(self.segment.write_live(report.directory))
+            self.file = stack.enter_context(self.segment.write_live(report.directory, in_registry))
 
         def hold(self, gib):
             index = layout["domain.device"][0]

@@ -10,13 +10,14 @@
 
 #include "launch/bounds.h"
 #include "launch/check/check.h"
+#include "admit/cgroup.h"
+#include "base/options.h"
 #include "common/bytes.h"
-#include "common/cgroup.h"
 #include "common/env_check.h"
 #include "common/text.h"
 #include "model/model.h"
 
-enum { LEVELS_SHOWN = 3, LEVEL_CAPACITY = 32 };
+enum { LEVELS_SHOWN = 3 };
 
 static char *copy(const char *text)
 {
@@ -39,29 +40,40 @@ static void append_limit(char **list, const char *file, uint64_t bytes)
         append(list, text_format("%s %s", file, text_size(size, bytes)));
 }
 
+/* The limits of the cgroups that were visited. */
+struct limits {
+    char *text; /* of the first levels that set one */
+    size_t count;
+};
+
+static void add_limits(const char *directory, const char *path, bool is_v2, void *data)
+{
+    struct limits *limits = data;
+    char *one = copy("");
+    append_limit(&one, "memory.max", sg_cgroup_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes"));
+    append_limit(&one, "memory.high", is_v2 ? sg_cgroup_limit(directory, "memory.high") : SG_UNKNOWN);
+    append_limit(&one, "swap.max", is_v2 ? sg_cgroup_limit(directory, "memory.swap.max") : SG_UNKNOWN);
+    if (one[0] != '\0' && limits->count++ < LEVELS_SHOWN) {
+        char *longer = text_format("%s%s%s in %s", limits->text, limits->text[0] != '\0' ? "; " : "", one,
+                                   path[0] != '\0' ? path : "/");
+        free(limits->text);
+        limits->text = longer;
+    }
+    free(one);
+}
+
 void check_surroundings_cgroups(struct check *check)
 {
     static const char id[] = "cgroups";
-    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
-    struct cgroup_level level[LEVEL_CAPACITY];
-    size_t count = cgroup_read_levels(root == NULL || strcmp(root, "/") == 0 ? "" : root, level, LEVEL_CAPACITY);
-    char *all = copy("");
-    for (size_t i = 0; i < count && i < LEVELS_SHOWN; i++) {
-        char *one = copy("");
-        append_limit(&one, "memory.max", level[i].max_bytes);
-        append_limit(&one, "memory.high", level[i].high_bytes);
-        append_limit(&one, "swap.max", level[i].swap_max_bytes);
-        char *longer = text_format("%s%s%s in %s", all, all[0] != '\0' ? "; " : "", one, level[i].path);
-        free(all);
-        free(one);
-        all = longer;
-    }
-    if (count == 0)
+    struct limits limits = {copy(""), 0};
+    sg_options_read_quietly(environ);
+    sg_cgroup_visit_all(add_limits, &limits);
+    if (limits.count == 0)
         check_add(check, id, CHECK_NONE, NULL, "none limits memory here");
     else
-        check_add(check, id, CHECK_OK, NULL, "%s%s; the guard keeps a reserve in each", all,
-                  count > LEVELS_SHOWN ? "; and more above" : "");
-    free(all);
+        check_add(check, id, CHECK_OK, NULL, "%s%s; the guard keeps a reserve in each", limits.text,
+                  limits.count > LEVELS_SHOWN ? "; and more above" : "");
+    free(limits.text);
 }
 
 /* Returns why a folder cannot be written or made; NULL if it can. */
@@ -138,20 +150,6 @@ static bool judge(struct check *check, const char *entry)
     return option != SG_OPTION_REPORT && option != SG_OPTION_DIR && option != SG_OPTION_HISTORY;
 }
 
-/* The limit of a job that is started now; SG_UNKNOWN: none. */
-static uint64_t limit_of(const struct model_machine *machine, bool *is_bound)
-{
-    const char *value = getenv(sg_option_table[SG_OPTION_LIMIT].variable);
-    const struct sg_bounds bounds = launch_bounds_of(getuid());
-    struct sg_size size;
-    uint64_t base = machine->ordinary_bytes == SG_UNKNOWN ? 0 : machine->ordinary_bytes;
-    uint64_t most = sg_size_of(bounds.limit, base), limit = SG_UNKNOWN;
-    if (value != NULL && value[0] != '\0' && sg_parse_size(value, &size) == 0)
-        limit = sg_size_of(size, bytes_less(base, machine->reserve_bytes));
-    *is_bound = most != 0 && most < limit;
-    return *is_bound ? most : limit;
-}
-
 /* Adds a line about --claim=SIZE. */
 static void judge_claim(struct check *check, const struct model *model, uint64_t left_bytes, uint64_t most_bytes)
 {
@@ -182,7 +180,7 @@ static void judge_claim(struct check *check, const struct model *model, uint64_t
 void check_surroundings_options(struct check *check)
 {
     static const char id[] = "options";
-    const struct model_scope scope = {.is_all = true};
+    const struct model_scope scope = {.is_all = true, .joins = check->launch->job};
     struct model *model = model_build(&scope);
     const struct model_machine *machine = &model->machine;
     char *set = copy("all as by default"), *list = copy(""), usable[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
@@ -193,18 +191,18 @@ void check_surroundings_options(struct check *check)
         free(set);
         set = text_format("set: %s", list);
     }
-    bool is_bound, is_known = machine->usable_bytes != SG_UNKNOWN && machine->reserve_bytes != SG_UNKNOWN;
+    bool is_known = machine->usable_bytes != SG_UNKNOWN && machine->reserve_bytes != SG_UNKNOWN;
     if (is_known) {
-        uint64_t limit = limit_of(machine, &is_bound);
+        uint64_t limit = model->observed.limit_bytes != 0 ? model->observed.limit_bytes : SG_UNKNOWN;
         uint64_t usable_bytes = bytes_less(machine->usable_bytes, machine->reserve_bytes),
-                 left = bytes_min(usable_bytes, limit);
+                 left = bytes_min(usable_bytes, machine->limit_left_bytes);
         uint64_t most =
             bytes_less(bytes_min(machine->ordinary_bytes, machine->cgroup_limit_bytes), machine->reserve_bytes);
         check_add(check, id, left == 0 ? CHECK_WARNING : CHECK_OK,
                   usable_bytes == 0 ? copy("end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE")
                                     : NULL,
                   "%s; reserve %s%s, so that %s could be had now", set, text_size(reserve, machine->reserve_bytes),
-                  is_bound ? ", limit by " SG_BOUNDS_FILE : "", text_size(usable, left));
+                  machine->is_limit_bound ? ", limit by " SG_BOUNDS_FILE : "", text_size(usable, left));
         judge_claim(check, model, left, bytes_min(limit, most));
     } else {
         check_add(check, id, CHECK_OK, NULL, "%s; how much could be had now is not known", set);
