@@ -14,16 +14,17 @@ WAYS = ["guarded", "guarded and killed", "records removed", "other directory", "
 
 def measure_context(sim, variables):
     """Lets a guard learn what a context costs, for its first guess would not fit here. The pool has afterwards what it had."""
-    before = sim.machine_bytes("kept")
+    kept = sim.machine_bytes("kept")
+    sim.machine_move("kept", -kept)  # what it serves would not show
     sim.script("start()", **variables | {"SPARKGUARD_MODE": "observe", "SGSIM_POOL": "none"})
     sim.settle()
-    sim.machine_move("kept", before - sim.machine_bytes("kept"))
+    sim.machine_move("kept", kept)
 
 
 def machine_with_pools(sim, total=TOTAL, reserve=RESERVE, context=CONTEXT, **sizes):
     """Variables for it."""
     variables = sim.machine(total, **sizes) | {"SGSIM_CONTEXT": context, "SGSIM_LEDGER": None, "SPARKGUARD_RESERVE": reserve}
-    measure_context(sim, variables)
+    measure_context(sim, variables | sim.EXACT)
     return variables | sim.keeps_freed_pages()
 
 

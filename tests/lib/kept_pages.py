@@ -14,6 +14,7 @@ CONTEXT = 16 * MIB
 
 def machine(sim, keeps=True, **sizes):
     variables = sim.machine(TOTAL, **sizes) | {"SGSIM_CONTEXT": CONTEXT, "SGSIM_LEDGER": None}
+    variables |= {"SGSIM_LISTS": 0}  # figures of messages are compared to the tenth of a MiB
     sim.script("start()", SPARKGUARD_MODE="observe", **variables)  # measures a context: the first guess would not fit here
     sim.settle()
     return variables | (sim.keeps_freed_pages() if keeps else {})

@@ -16,6 +16,7 @@ from lib.target import NATIVE, ROOT
 MIB, GIB = 1 << 20, 1 << 30
 SPARK = 1217 * GIB // 10 // 4096 * 4096  # MemTotal
 KHO_PART = 9.7 / 121.7  # of a Spark's memory that a kernel with KHO shows as CmaFree
+LIST_BYTES = 24  # that the driver of a GB10 keeps for each 4 KiB of device memory (nv.c, mem_desc.c)
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation alike
 
 # A line of functions.def that says how the function allocates: symbol, base name, version, stream, domain.
@@ -86,6 +87,11 @@ def quiet(**pairs):
 """
 
 
+def lists(size):
+    """What a GB10's driver takes of the machine beside so much device memory."""
+    return size // 4096 * LIST_BYTES // 1024 * 1024
+
+
 class Tenant:
     """A guarded script that runs beside the test, from one quiet() to the next."""
 
@@ -138,6 +144,9 @@ class Watch(threading.Thread):
 
 class Simulated:
     """Programs under the guard that find the simulated driver; `root` is a fake machine once `machine` made it."""
+
+    # Sizes to the byte, where a driver has pools: the guard's bound of them would count the lists of pages, which no pool keeps.
+    EXACT = {"SGSIM_CHUNK": 0, "SGSIM_LISTS": 0}
 
     def __init__(self, guard, scratch):
         self.guard = guard
@@ -207,7 +216,7 @@ class Simulated:
         """Makes the fake machine's driver one of 590 or later, which keeps what is freed: the simulator reads it there, too. The variables
         for that."""
         self.driver_parameters("EnableSystemMemoryPools: 529", "RmMsg: \"\"")
-        return {}
+        return self.EXACT
 
     def cgroup(self, limit_bytes, current_bytes=0):
         """Puts the process of a fake machine into a memory cgroup."""

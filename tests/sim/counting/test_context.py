@@ -4,7 +4,7 @@ import contextlib
 import itertools
 
 import pytest
-from conftest import GIB, MIB, OUT_OF_MEMORY
+from conftest import GIB, MIB, OUT_OF_MEMORY, lists
 from contexts import CONTEXT_CALLS
 from lib.ledger import Ledger
 
@@ -307,7 +307,7 @@ quiet(unaccounted=live("context"))
     )
     learned = []
     for said, entry in sim.script_points(text, SGSIM_CONTEXT=cost, **sim.machine(SPARK)):
-        assert abs((entry["unaccounted_bytes"] or 0) - said.unaccounted) <= NEAR
+        assert abs((entry["unaccounted_bytes"] or 0) - said.unaccounted - lists(said.unaccounted)) <= NEAR
         assert entry["domains"]["device"]["live_bytes"] == 0
         learned.append(expected(sim))
     assert len(learned) == 5 and len(set(learned)) == 1

@@ -1,7 +1,7 @@
 """Memory pools near LIMIT and RESERVE: growth is judged before it happens, by one thread and by many, against the simulator's ledger."""
 
 import pytest
-from conftest import GIB, MIB, OUT_OF_MEMORY
+from conftest import GIB, MIB, OUT_OF_MEMORY, lists
 from lib.simulated_pools import POOLS, SEGMENT, live
 from lib.target import STRESS_DIVISOR
 
@@ -42,8 +42,8 @@ def graph(size):
 
 
 def reserve(sim, room, pool=0):
-    """Variables of a machine on which `room` bytes are left above RESERVE."""
-    return {"SPARKGUARD_RESERVE": "4G", **sim.machine(64 * GIB, 4 * GIB + room)}
+    """Variables of a machine on which `room` bytes are left above RESERVE, and what the driver takes beside them."""
+    return {"SPARKGUARD_RESERVE": "4G", **sim.machine(64 * GIB, 4 * GIB + room + lists(room))}
 
 
 def limit(sim, room, pool=0):

@@ -26,7 +26,8 @@
  *                  CUDA_ERROR_UNKNOWN where malloc has none
  *   SGSIM_CHUNK    what linear device memory is taken in: a larger block takes whole chunks, blocks of up to half a
  *                  chunk share them, see sim_chunk.c. The ledger and the kinds of sgsim_live_bytes still tell what
- *                  was asked for, the machine and cuMemGetInfo what was taken. Default 0: the one is the other
+ *                  was asked for, the machine and cuMemGetInfo what was taken. Default 2M on gb10; on discrete 0: the one is
+ *                  the other
  *   SGSIM_STREAMS  idle (default), or busy: what is freed asynchronously counts as outstanding to cuMemPoolTrimTo,
  *                  and is there for its own stream only, until a synchronisation of that has seen it done
  *   SGSIM_POOL_STEP  what a pool reserves at once for blocks that are smaller, default 32M
@@ -72,7 +73,8 @@
  *                  memory of others (sgsim_machine_move) goes to swap before, as far as SwapFree lasts. Who writes 2 or 3
  *                  to sys/vm/drop_caches beside the meminfo empties the pool; 1 or 3, the page cache. It is seen at the
  *                  next driver call of anyone, or at sgsim_settle
- *   SGSIM_LISTS    bytes of bookkeeping for each 4 KiB of device memory, which no pool keeps; default 0
+ *   SGSIM_LISTS    bytes of bookkeeping for each 4 KiB of device memory, which no pool keeps; default 24 on gb10,
+ *                  else 0
  *   SGSIM_RATE     milliseconds that a driver takes for each GiB, default 0: device memory is taken in steps of 128 MiB,
  *                  MemFree falls meanwhile, and cuMemGetInfo of other processes waits
  *   SGSIM_PROCESSES  a folder in which each process says what it has on each device, for the simulated NVML. Default:

@@ -1242,6 +1242,8 @@ int main(void)
         unsetenv(name);
     }
     unsetenv("CUDA_VISIBLE_DEVICES");
+    setenv("SGSIM_CHUNK", "0", 1); /* sizes to the byte, but where a scenario says otherwise */
+    setenv("SGSIM_LISTS", "0", 1);
     void *shared = mmap(NULL, sizeof *tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED || !mkdtemp(scratch))
         return 1;

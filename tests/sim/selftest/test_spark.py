@@ -4,7 +4,7 @@ forerunners that say so."""
 import threading
 
 import pytest
-from conftest import GIB, KHO_PART, MIB, OUT_OF_MEMORY, SPARK
+from conftest import GIB, KHO_PART, MIB, OUT_OF_MEMORY, SPARK, lists
 from lib.forerunners import CONTEXT, TOTAL, UNGUARDED, WAYS, forerun, living, machine_with_pools
 
 NVML = """
@@ -20,6 +20,7 @@ def listed():
     return {entry.pid: entry.bytes for entry in found[:count.value]}
 """
 LISTED = NVML + "begin = time.monotonic()\nfor pid, bytes in listed().items():\n    say(**{f'pid_{pid}': bytes})\nsay(ms=int((time.monotonic() - begin) * 1000))"
+SECOND = 120 * MIB + CONTEXT
 EVERY_KIND = """
 start()
 ok(take("cuMemAlloc_v2", 30 * MIB)[0])
@@ -30,6 +31,11 @@ quiet()
 """
 
 
+def pools(sim):
+    """With the blocks and lists of a GB10's driver, which tests of the guard leave out."""
+    return machine_with_pools(sim) | dict.fromkeys(sim.EXACT)
+
+
 def listed(sim, variables, **more):
     done = sim.script(LISTED, **variables | UNGUARDED | more)
     return {int(name[4:]): size for name, size in vars(done).items() if name.startswith("pid_")}, done.ms
@@ -37,7 +43,7 @@ def listed(sim, variables, **more):
 
 def test_nvml_lists_the_living_with_their_device_bytes(sim):
     """The context and blocks; not what is pinned or managed."""
-    variables = machine_with_pools(sim)
+    variables = pools(sim)
     with sim.tenant(EVERY_KIND, **variables | UNGUARDED) as one, living(sim, variables, 50 * MIB, **UNGUARDED) as two:
         one.quiet()
         assert listed(sim, variables)[0] == {one.pid: 30 * MIB + CONTEXT, two.pid: 50 * MIB + CONTEXT}
@@ -49,23 +55,23 @@ def test_nvml_lists_the_living_with_their_device_bytes(sim):
 
 
 def test_nvml_may_take_its_time(sim):
-    variables = machine_with_pools(sim)
+    variables = pools(sim)
     found, ms = listed(sim, variables, SGSIM_NVML_LATE=300)
     assert found == {} and ms >= 300
 
 
 @pytest.mark.parametrize("how", WAYS)
 def test_pool_has_what_forerunners_held_whoever_guarded_them(sim, how):
-    variables = machine_with_pools(sim)
+    variables = pools(sim)
     forerun(sim, variables, 90 * MIB, how)
     assert (sim.machine_bytes("kept"), sim.machine_bytes("available")) == (90 * MIB + CONTEXT, TOTAL - 90 * MIB - CONTEXT)
     with living(sim, variables, 120 * MIB, **UNGUARDED):
-        assert (sim.machine_bytes("kept"), sim.machine_bytes("available")) == (0, TOTAL - 120 * MIB - CONTEXT)
+        assert (sim.machine_bytes("kept"), sim.machine_bytes("available")) == (0, TOTAL - SECOND - lists(SECOND))
 
 
 def test_pools_that_are_listed_may_keep_nothing(sim):
     """A patched driver."""
-    variables = machine_with_pools(sim) | {"SGSIM_POOL": "none"}
+    variables = pools(sim) | {"SGSIM_POOL": "none"}
     forerun(sim, variables, 90 * MIB)
     assert (sim.machine_bytes("kept"), sim.machine_bytes("available")) == (0, TOTAL)
 
@@ -92,12 +98,12 @@ def test_request_takes_its_time_and_free_memory_falls_meanwhile(sim):
             program.quiet()
         is_over.set()
         watcher.join()
-    assert free == 3 * GIB
-    assert {4 * GIB - step * 128 * MIB for step in (0, 4, 8)} <= seen
+    assert free == 3 * GIB - lists(GIB)
+    assert {4 * GIB - size - lists(size) for size in (0, 512 * MIB, GIB)} <= seen
 
 
 def test_request_that_fails_midway_leaves_what_it_took(sim):
-    variables = machine_with_pools(sim) | UNGUARDED | {"SGSIM_RATE": 80, "SGSIM_FRAGMENTED": 150 * MIB}
+    variables = pools(sim) | UNGUARDED | {"SGSIM_RATE": 80, "SGSIM_FRAGMENTED": 150 * MIB}
     done = sim.script(f"start()\nsay(result=take('cuMemAlloc_v2', {200 * MIB})[0])", **variables)
     assert done.result == OUT_OF_MEMORY
     assert sim.machine_bytes("kept") == 150 * MIB + CONTEXT  # the context's when the program had ended
@@ -111,6 +117,16 @@ def test_kernel_with_handover_shows_memory_that_drivers_do_not_get(sim):
     assert (done.beyond, done.result) == (OUT_OF_MEMORY, 0)
     lines = dict(line.split(":") for line in sim.meminfo.read_text().splitlines())
     assert (lines["CmaTotal"].split()[0], lines["CmaFree"].split()[0]) == ("0", str(cma // 1024))
+
+
+@pytest.mark.parametrize("variables, taken", [({}, 2 * MIB + 12 * 1024), ({"SGSIM_CHUNK": 0}, 4096), ({"SGSIM_KIND": "discrete"}, 0)])
+def test_small_block_takes_two_mebibytes_and_their_list(sim, variables, taken):
+    machine = sim.machine(GIB) | UNGUARDED | {"SGSIM_LEDGER": None}
+    with sim.tenant("start()\nok(take('cuMemAlloc_v2', 4096)[0])\nquiet()", **machine | variables) as program:
+        program.quiet()
+        assert GIB - sim.available_bytes() == taken
+        program.finish()
+    assert sim.available_bytes() == GIB
 
 
 def test_what_was_touched_of_managed_memory_is_mapped(sim):

@@ -235,8 +235,8 @@ void sgsim_core_configure(void)
     size_t devices = size_from("SGSIM_DEVICES", 1);
     choose_devices(getenv("CUDA_VISIBLE_DEVICES"), devices > SGSIM_MAX_DEVICES ? SGSIM_MAX_DEVICES : (int)devices);
     sgsim.pool_step = size_from("SGSIM_POOL_STEP", 32 * SGSIM_MIB);
-    sgsim.chunk = size_from("SGSIM_CHUNK", 0);
-    sgsim.list_bytes = size_from("SGSIM_LISTS", 0);
+    sgsim.chunk = size_from("SGSIM_CHUNK", sgsim.is_integrated ? SGSIM_GRANULARITY : 0);
+    sgsim.list_bytes = size_from("SGSIM_LISTS", sgsim.is_integrated ? 24 : 0);
     const char *counter = getenv("SGSIM_POOL_COUNTER");
     sgsim.is_pool_mute = counter && strcmp(counter, "zero") == 0;
     if (counter && !sgsim.is_pool_mute)
