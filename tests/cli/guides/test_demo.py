@@ -53,7 +53,7 @@ def demo_of_ordinary_user(build):
     folder, root, before = make_build(build), ROOT, []
     if os.geteuid() == 0:
         root = folder / "copy"
-        for part in ("scripts", "tests/lab"):
+        for part in ("scripts", "tests/lab", "tests/lib"):
             shutil.copytree(ROOT / part, root / part)
         subprocess.run(["chmod", "-R", "a+rX", root], check=True)
         for each in (folder, folder / "demo"):
