@@ -1,11 +1,12 @@
 """CUDA programs in C under the guard, with the shared and the static runtime. Nothing here asks for more managed memory
 than a card has, and a card that plays a Spark (SPARKGUARD_UNIFIED=on) is asked for plain memory only."""
 
+import json
 import re
 import statistics
 
 import pytest
-from gpu import GIB, MIB, OUT_OF_MEMORY
+from gpu import BUILD, GIB, MIB, OUT_OF_MEMORY
 
 pytestmark = pytest.mark.timeout_seconds(600)
 
@@ -139,6 +140,15 @@ def test_what_is_assumed_of_the_driver_is_measured(gpu, runtime, note):
     assert done.integrated == int(gpu.is_unified)
     if gpu.is_unified:
         assert done.fall_bytes >= 128 * MIB, "MemAvailable must be lower when the call returns and no pool has served it"
+
+
+def test_what_the_guard_assumes_is_not_disproved(gpu, note):
+    """The facts that a guarded program would find out, by sparkguard --check --cuda."""
+    done = gpu.run([BUILD / "sparkguard", "--check", "--cuda", "--json"], LD_PRELOAD=None)
+    said = json.loads(done.stdout)
+    note(**{name: found for name, found in said["driver_facts"].items() if found != "unknown"})
+    assert done.returncode != 1, said["lines"]
+    assert gpu.is_unified or done.returncode == 3
 
 
 # Of docs/assumptions.md, by number: variables for those that are measured under the guard.

@@ -45,6 +45,7 @@ struct launch {
     const char *set_job;             /* --set: then `program` is what is to be set */
     bool is_check;                   /* --check */
     bool is_json;                    /* --json */
+    bool is_cuda;                    /* --cuda */
     uint64_t jail_bytes;             /* --jail; 0: none */
     struct launch_claim claim;       /* --claim and what belongs to it */
     struct launch_pressure pressure; /* --on-pressure */

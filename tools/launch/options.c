@@ -23,6 +23,7 @@ enum {
     KEY_JAIL,
     KEY_CHECK,
     KEY_JSON,
+    KEY_CUDA,
     KEY_SET,
     KEY_ON_PRESSURE,
     KEY_PRESSURE_SOCKET,
@@ -94,6 +95,10 @@ static error_t check_together(const struct launch *launch)
         fputs("sparkguard: --json belongs to --check\n", stderr);
         return EINVAL;
     }
+    if (launch->is_cuda && (!launch->is_check || launch->program != NULL)) {
+        fputs("sparkguard: --cuda belongs to --check, and takes no program\n", stderr);
+        return EINVAL;
+    }
     if (!launch->claim.is_wanted && launch->claim.has_details) {
         fputs("sparkguard: --claim-wait, --claim-ttl, --priority and --share belong to --claim\n", stderr);
         return EINVAL;
@@ -117,6 +122,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_JSON:
         launch->is_json = true;
+        return 0;
+    case KEY_CUDA:
+        launch->is_cuda = true;
         return 0;
     case KEY_ON_PRESSURE:
         launch->pressure.command = argument;
@@ -213,6 +221,8 @@ static const struct argp_option own_options[] = {
      2},
     {"check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing", 2},
     {"json", KEY_JSON, NULL, 0, "with --check: print JSON", 2},
+    {"cuda", KEY_CUDA, NULL, 0, "with --check: measure what is assumed of the driver, with 256 MiB of the GPU's memory",
+     2},
     {"set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", 2},
     {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
      "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", 2},
@@ -246,13 +256,15 @@ void launch_parse(struct launch *launch, int argc, char **argv)
     const struct argp parser = {
         .options = options,
         .parser = parse_option,
-        .args_doc = "PROGRAM [ARGUMENT...]\n--check [PROGRAM [ARGUMENT...]]\n--set JOB NAME=VALUE...",
+        .args_doc = "PROGRAM [ARGUMENT...]\n--check [PROGRAM [ARGUMENT...]]\n--check --cuda\n--set JOB NAME=VALUE...",
         .doc =
             "Runs a program under the guard: memory requests that would take the machine down are refused by the "
             "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
             "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
             "Exit status: the program's; 124 no claim, 125 the launcher failed, 126 the program cannot be run, 127 not "
-            "found, 2 usage. With --check: 0 it would be guarded, 1 it would not. With --set: 0 it is set, 1 no such "
+            "found, 2 usage. With --check: 0 it would be guarded, 1 it would not; with --cuda: 0 all is so, 1 "
+            "something is not, 3 "
+            "it could not be told. With --set: 0 it is set, 1 no such "
             "job runs, 3 not allowed.",
     };
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */

@@ -86,9 +86,10 @@ def test_pool_that_does_not_serve_what_it_has_is_found_out(sim, spark):
     assert (process["driver_facts"]["pool_keeps_freed"], process["driver_facts"]["pool_serves_first"]) == ("proved", "disproved")
 
 
-def test_pinned_memory_that_is_the_drivers_own_is_found_out(sim, spark):
+@pytest.mark.parametrize("pinned, finding", [("shmem", "proved"), ("driver", "disproved")])
+def test_first_pinned_memory_shows_whose_it_is(sim, spark, pinned, finding):
     text = BEGIN + f"p = c_void_p(); ok(cuda.cuMemHostAlloc(byref(p), c_size_t({MIB}), 0))"
-    assert facts(sim.script(text, **spark | {"SGSIM_PINNED": "driver"}))["pinned_is_shared_memory"] == "disproved"
+    assert facts(sim.script(text, **spark | {"SGSIM_PINNED": pinned}))["pinned_is_shared_memory"] == finding
 
 
 APART = f"""

@@ -1,6 +1,7 @@
 /*
  * answer.c - the probe: this tool, started again with the library preloaded. It asks for memory, looks how the calls of
- * the CUDA driver are found, and writes one answer. It does not initialise CUDA, which could hang on a hung driver.
+ * the CUDA driver are found, and writes one answer. It does not initialise CUDA, which could hang on a hung driver; only
+ * the probe of --cuda does (measure.c).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -93,13 +94,15 @@ static void hold_memory(struct check_answer *answer)
 
 void check_answer_inside(char **argv)
 {
-    int answers, hold, is_limited;
+    int answers, hold, kind;
     char byte;
     struct check_answer answer = {0};
-    if (argv[1] == NULL || sscanf(argv[1], CHECK_INSIDE_OPTION "%d,%d,%d", &answers, &hold, &is_limited) != 3)
+    if (argv[1] == NULL || sscanf(argv[1], CHECK_INSIDE_OPTION "%d,%d,%d", &answers, &hold, &kind) != 3)
         return;
-    if (is_limited) {
+    if (kind == CHECK_PROBE_LIMITED) {
         ask_for_memory(&answer);
+    } else if (kind == CHECK_PROBE_CUDA) {
+        check_measure(&answer);
     } else {
         hold_memory(&answer);
         look_at_driver(&answer);

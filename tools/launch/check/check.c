@@ -22,9 +22,8 @@ static void find_program(struct check *check)
                          check->library != NULL ? check->library : self, &check->program);
 }
 
-static int put(const struct check *check)
+static int put(const struct check *check, int status)
 {
-    int status = check_is_guarded(check) ? CHECK_EXIT_GUARDED : CHECK_EXIT_UNGUARDED;
     struct style style = style_of(stdout);
     signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly */
     if (check->launch->is_json)
@@ -42,7 +41,14 @@ static int put(const struct check *check)
 int check_run(struct launch *launch)
 {
     struct check check = {.launch = launch, .has_program = launch->program != NULL};
+    int status;
     launch_export(launch);
+    if (launch->is_cuda) {
+        status = put(&check, check_facts(&check));
+        check_free(&check);
+        free(launch->directory);
+        return status;
+    }
     check_loading_library(&check);
     find_program(&check);
     check_loading_program(&check);
@@ -52,7 +58,7 @@ int check_run(struct launch *launch)
     check_surroundings_cgroups(&check);
     check_surroundings_history(&check);
     check_surroundings_options(&check);
-    int status = put(&check);
+    status = put(&check, check_is_guarded(&check) ? CHECK_EXIT_GUARDED : CHECK_EXIT_UNGUARDED);
     check_free(&check);
     free(launch->directory);
     return status;

@@ -3,20 +3,23 @@
  *
  * Each subject is one line: what was found, and what to do about it. Nothing of the user's program runs. Two probes run
  * under the library: one with the user's options, which shows where statistics are kept, and one under a small limit,
- * which shows that requests are refused and counted.
+ * which shows that requests are refused and counted. With --cuda a third one alone, which takes memory of the GPU.
  */
 #ifndef SG_TOOLS_LAUNCH_CHECK_CHECK_H
 #define SG_TOOLS_LAUNCH_CHECK_CHECK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
 
 #include "common/style.h"
 #include "launch/launch.h"
+#include "model/model.h"
 
-/* Exit codes of --check, part of the user interface. */
-enum { CHECK_EXIT_GUARDED = 0, CHECK_EXIT_UNGUARDED = 1, CHECK_EXIT_UNWRITTEN = 3 };
+/* Exit codes of --check, part of the user interface. With --cuda: all that matters is proved, something is disproved, not all
+ * could be told. */
+enum { CHECK_EXIT_GUARDED = 0, CHECK_EXIT_UNGUARDED = 1, CHECK_EXIT_UNWRITTEN = 3, CHECK_EXIT_UNKNOWN = 3 };
 
 enum check_state {
     CHECK_OK,
@@ -41,7 +44,9 @@ struct check {
     struct launch_program program;
     bool has_program;
     char *loaded; /* what the program's dynamic linker printed: the libraries that it loads; NULL: it was not asked */
-    char version[32]; /* of the library, by a probe's record; "": unknown */
+    char version[32];      /* of the library, by a probe's record; "": unknown */
+    const char *verdict;   /* of --cuda: the last sentence; NULL: whether the program would be guarded */
+    uint32_t driver_facts; /* of --cuda: as in struct sg_machine */
     struct check_line line[CHECK_LINE_CAPACITY];
     size_t count;
 };
@@ -58,7 +63,23 @@ struct check_answer {
     bool is_hooked[CHECK_ENTRY_COUNT]; /* the ways to the driver that lead through the guard */
     char driver[256];                  /* path of libcuda.so.1; "": it could not be loaded */
     char driver_fault[256];            /* why libcuda.so.1 could not be loaded; "": there is none */
+    /* Of the probe that measures: */
+    char device[64]; /* name of the GPU; "": the driver knows none */
+    int is_integrated, cuda_version;
+    char failed_call[32]; /* the first call that failed; "": none */
+    int error;            /* its answer; -1: the driver has no such function */
 };
+
+enum check_probe {
+    CHECK_PROBE_PLAIN,   /* holds a little, and looks for the CUDA driver */
+    CHECK_PROBE_LIMITED, /* asks for more than its limit */
+    CHECK_PROBE_CUDA,    /* takes and frees memory of the GPU */
+};
+
+#define CHECK_MEASURE_BYTES ((size_t)256 << 20)
+
+/* measure.c: the work of CHECK_PROBE_CUDA. */
+void check_measure(struct check_answer *answer);
 
 #define CHECK_INSIDE_OPTION "--in-check="
 
@@ -75,20 +96,20 @@ struct check_trial {
     pid_t pid; /* 0: none */
     int words; /* memory file with stdout and stderr */
     int answers, hold;
+    int64_t patience_ns; /* how long it may take to answer, and to end; 10 s unless it is changed */
 };
 
 /* Starts a program with the library preloaded. Returns false on failure; check_trial_end() is due in any case. */
 bool check_trial_start_program(struct check_trial *trial, const char *library, const char *path, char *const *arguments,
                                const struct check_variable *variables);
-/* Starts this tool as a probe: one that asks for more than its limit, or one that holds a little and looks for the CUDA
- * driver. */
-bool check_trial_start_probe(struct check_trial *trial, const char *library, bool is_limited,
+/* Starts this tool as a probe. */
+bool check_trial_start_probe(struct check_trial *trial, const char *library, enum check_probe kind,
                              const struct check_variable *variables);
-/* Waits for the probe's answer; the probe stays. Returns false if none comes within 10 s. */
+/* Waits for the probe's answer; the probe stays. Returns false if none comes in time. */
 bool check_trial_hear(struct check_trial *trial, struct check_answer *answer);
 /* Returns what the program has printed so far. The caller frees. */
 char *check_trial_words(const struct check_trial *trial);
-/* Lets the program end, ends it if it does not within 10 s, and returns what it printed. *status becomes its wait
+/* Lets the program end, ends it if it does not in time, and returns what it printed. *status becomes its wait
  * status. The caller frees. */
 char *check_trial_end(struct check_trial *trial, int *status);
 
@@ -113,6 +134,13 @@ void check_loading_others(struct check *check);
 
 /* Adds the lines about decisions, the place of statistics, sharing and the CUDA driver. */
 void check_guarding(struct check *check);
+/* Returns the record of a probe that runs; NULL if there is none. */
+const struct model_process *check_find_probe(const struct model *model, pid_t probe);
+
+/* ---- facts.c: --cuda ---- */
+
+/* Measures what is assumed of the driver, adds a line for each fact, and returns the exit status. */
+int check_facts(struct check *check);
 
 /* ---- surroundings.c: cgroups, history, options ---- */
 

@@ -76,7 +76,7 @@ static void try_decisions(struct check *check)
     struct check_trial trial;
     struct check_answer answer = {0};
     int status;
-    (void)check_trial_start_probe(&trial, check->library, true, variables);
+    (void)check_trial_start_probe(&trial, check->library, CHECK_PROBE_LIMITED, variables);
     if (!check_trial_hear(&trial, &answer))
         answer = (struct check_answer){0};
     char *words = check_trial_end(&trial, &status);
@@ -123,7 +123,7 @@ static size_t count_others(const struct model *model, pid_t probe, size_t *alone
     return count;
 }
 
-static const struct model_process *find_probe(const struct model *model, pid_t probe)
+const struct model_process *check_find_probe(const struct model *model, pid_t probe)
 {
     const struct model_job *job;
     const struct model_process *process;
@@ -140,7 +140,7 @@ static void add_sharing(struct check *check, pid_t probe, bool is_recorded)
     static const char id[] = "shared";
     const struct model_scope scope = {.is_all = true};
     struct model *model = model_build(&scope);
-    const struct model_process *record = find_probe(model, probe);
+    const struct model_process *record = check_find_probe(model, probe);
     size_t alone, others = count_others(model, probe, &alone);
     char with[64] = "nobody yet";
     if (others > 0)
@@ -259,7 +259,7 @@ void check_guarding(struct check *check)
     if (check->library == NULL)
         return;
     try_decisions(check);
-    (void)check_trial_start_probe(&trial, check->library, false, variables);
+    (void)check_trial_start_probe(&trial, check->library, CHECK_PROBE_PLAIN, variables);
     bool has_answer = check_trial_hear(&trial, &answer);
     char *words = check_trial_words(&trial);
     bool is_recorded = add_place(check, words);

@@ -80,7 +80,9 @@ void check_render_text(const struct check *check, const struct style *style)
     enum style_colour colour = failures > 0 ? STYLE_RED : warnings > 0 ? STYLE_YELLOW : STYLE_GREEN;
     for (size_t i = 0; i < check->count; i++)
         put_line(&check->line[i], style);
-    if (failures > 0)
+    if (check->verdict != NULL)
+        verdict = text_copy(check->verdict, SIZE_MAX);
+    else if (failures > 0)
         verdict =
             text_format("%s would not be guarded: %zu failure%s above.", name, failures, failures == 1 ? "" : "s");
     else if (warnings > 0)
@@ -94,12 +96,27 @@ void check_render_text(const struct check *check, const struct style *style)
     free(name);
 }
 
+static void put_facts(const struct check *check, json_t *root)
+{
+    json_t *facts = json_object();
+    for (int i = 0; i < SG_DRIVER_FACT_COUNT; i++)
+        json_object_set_new(
+            facts, model_driver_fact_name[i],
+            json_of_text(model_finding_name[sg_driver_finding(check->driver_facts, (enum sg_driver_fact)i)]));
+    json_object_set_new(root, "driver_facts", facts);
+    json_object_set_new(root, "verdict", json_of_text(check->verdict));
+}
+
 void check_render_json(const struct check *check, FILE *stream)
 {
     json_t *root = json_object(), *lines = json_array();
     json_object_set_new(root, "schema", json_integer(1));
-    json_object_set_new(root, "guarded", json_boolean(check_is_guarded(check)));
-    json_object_set_new(root, "program", json_of_text(check->has_program ? check->program.path : NULL));
+    if (check->verdict != NULL) {
+        put_facts(check, root);
+    } else {
+        json_object_set_new(root, "guarded", json_boolean(check_is_guarded(check)));
+        json_object_set_new(root, "program", json_of_text(check->has_program ? check->program.path : NULL));
+    }
     json_object_set_new(root, "library", json_of_text(check->library));
     json_object_set_new(root, "lines", lines);
     for (size_t i = 0; i < check->count; i++) {

@@ -18,7 +18,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-#define PATIENCE_NS INT64_C(10000000000)
+#define PATIENCE_NS INT64_C(10000000000) /* by default */
 
 enum { WORDS_MAX = 65536 };
 
@@ -44,7 +44,8 @@ static void become(const char *library, const char *path, char *const *arguments
 static bool open_ends(struct check_trial *trial, int *answers, int *hold)
 {
     int answer_ends[2], hold_ends[2];
-    *trial = (struct check_trial){.words = memfd_create("sparkguard", MFD_CLOEXEC), .answers = -1, .hold = -1};
+    *trial = (struct check_trial){
+        .words = memfd_create("sparkguard", MFD_CLOEXEC), .answers = -1, .hold = -1, .patience_ns = PATIENCE_NS};
     if (trial->words < 0 || pipe2(answer_ends, O_CLOEXEC) != 0)
         return false;
     trial->answers = answer_ends[0];
@@ -74,7 +75,7 @@ bool check_trial_start_program(struct check_trial *trial, const char *library, c
     return trial->pid > 0;
 }
 
-bool check_trial_start_probe(struct check_trial *trial, const char *library, bool is_limited,
+bool check_trial_start_probe(struct check_trial *trial, const char *library, enum check_probe kind,
                              const struct check_variable *variables)
 {
     int answers, hold;
@@ -82,7 +83,7 @@ bool check_trial_start_probe(struct check_trial *trial, const char *library, boo
     char *const arguments[] = {(char[]){"sparkguard"}, first, NULL};
     if (!open_ends(trial, &answers, &hold))
         return false;
-    snprintf(first, sizeof first, CHECK_INSIDE_OPTION "%d,%d,%d", answers, hold, is_limited);
+    snprintf(first, sizeof first, CHECK_INSIDE_OPTION "%d,%d,%d", answers, hold, (int)kind);
     trial->pid = fork();
     if (trial->pid == 0) {
         fcntl(answers, F_SETFD, 0);
@@ -104,7 +105,7 @@ static int64_t monotonic_ns(void)
 /* Waits until the pipe has an answer or the trial has ended. Returns false if neither happens in time. */
 static bool wait_for_news(const struct check_trial *trial)
 {
-    int64_t end_ns = monotonic_ns() + PATIENCE_NS, left_ns;
+    int64_t end_ns = monotonic_ns() + trial->patience_ns, left_ns;
     struct pollfd news = {.fd = trial->answers, .events = POLLIN};
     while ((left_ns = end_ns - monotonic_ns()) > 0) {
         int count = poll(&news, 1, (int)(left_ns / 1000000) + 1);
