@@ -76,11 +76,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     put_registry(data, size);
     int owner = lock_entries(), fd = open(fuzz_path("live/" SG_REGISTRY_NAME), O_RDONLY | O_CLOEXEC);
     for (uint64_t job = 0; job < 2; job++) {
-        sg_observe(fd, job, &seen);
+        sg_observe(fd, &(const struct sg_observer){.job = job}, &seen);
         check(&seen);
     }
     (void)close(owner); /* now all owners have ended */
-    sg_observe(fd, 0, &seen);
+    sg_observe(fd, &(const struct sg_observer){.job = 0}, &seen);
     for (uint32_t i = 0; i < sg_observe_count(); i++)
         fuzz_need(i >= ENTRIES || sg_observe_entry(i) == NULL, "an entry without an owner");
     (void)close(fd);

@@ -322,7 +322,7 @@ bool launch_claim_check_use(struct launch *launch, struct timespec *left)
         return true;
     }
     struct sg_observation seen;
-    sg_observe(claim->fd, 0, &seen);
+    sg_observe(claim->fd, &(const struct sg_observer){.job = 0}, &seen);
     claim->ttl_ns = 0; /* looked at once */
     if (!seen.has_registry || sg_observe_held_by(sg_hash_text(launch->job)) >= claim->bytes / USED_PART)
         return false;

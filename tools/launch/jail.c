@@ -172,7 +172,7 @@ bool launch_jail_wait(struct launch *launch, int failure_pipe)
 static bool is_bounded(uint64_t bytes)
 {
     struct sg_observation seen;
-    sg_observe(-1, 0, &seen);
+    sg_observe(-1, &(const struct sg_observer){.job = 0}, &seen);
     for (uint32_t i = 1; i < seen.count; i++)
         if (seen.at[i].limit_bytes <= bytes)
             return true;

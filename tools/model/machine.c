@@ -23,7 +23,71 @@
 
 /* ---- what the core says ------------------------------------------------------------------------------------------ */
 
-/* Adds what the processes of a further directory have taken. */
+static uint64_t cgroup_limit_of(const struct sg_observation *observed)
+{
+    uint64_t limit = SG_UNKNOWN;
+    for (uint32_t i = 1; i < observed->count; i++)
+        limit = bytes_min(limit, observed->at[i].limit_bytes);
+    return limit;
+}
+
+/* The reserve and floor that a process publishes. */
+struct settings {
+    uint64_t reserve_bytes, floor_bytes;
+};
+
+/* Returns those of the running process with the largest reserve among those with our cgroup limit; SG_UNKNOWN: of none. */
+static struct settings ask_settings(const struct model *model, uint64_t cgroup_limit_bytes)
+{
+    struct settings largest = {SG_UNKNOWN, SG_UNKNOWN};
+    const struct model_job *job;
+    const struct model_process *process;
+    DL_FOREACH (model->jobs, job)
+        DL_FOREACH (job->processes, process) {
+            const struct sg_machine *seen = &process->machine;
+            if (process->state == SG_STATE_RUNNING && seen->reserve_bytes <= INT64_MAX &&
+                seen->cgroup_limit_bytes == cgroup_limit_bytes &&
+                (largest.reserve_bytes == SG_UNKNOWN || seen->reserve_bytes > largest.reserve_bytes))
+                largest = (struct settings){seen->reserve_bytes, bytes_min(seen->floor_bytes, seen->reserve_bytes)};
+        }
+    return largest;
+}
+
+/* Processes publish reserve and floor of the constraint with the least headroom. Returns that constraint if they are no
+ * constraint's of ours, because the processes run with other options; else NULL. A reserve beyond a cgroup's limit is
+ * another constraint's, from before the headrooms changed. */
+static struct sg_observed_constraint *set_otherwise(struct sg_observation *observed, const struct settings *published)
+{
+    struct sg_observed_constraint *least = &observed->at[0];
+    for (uint32_t i = 0; i < observed->count; i++) {
+        struct sg_observed_constraint *constraint = &observed->at[i];
+        if (constraint->reserve_bytes == published->reserve_bytes && constraint->floor_bytes == published->floor_bytes)
+            return NULL;
+        if (constraint->headroom_bytes < least->headroom_bytes)
+            least = constraint;
+    }
+    bool is_cgroup = least != &observed->at[0];
+    bool is_known = published->reserve_bytes != SG_UNKNOWN;
+    return !is_known || (is_cgroup && published->reserve_bytes > least->limit_bytes) ? NULL : least;
+}
+
+/* Observes a registry as a process with the reserve of those that run. */
+static struct sg_observation observe(const struct model *model, int registry)
+{
+    struct sg_observation seen;
+    struct sg_observer observer = {.job = model->joins != NULL ? sg_hash_text(model->joins) : 0};
+    sg_observe(registry, &observer, &seen);
+    const struct settings published = ask_settings(model, cgroup_limit_of(&seen));
+    struct sg_observed_constraint *constraint = set_otherwise(&seen, &published);
+    if (constraint != NULL) {
+        observer.reserve_bytes = bytes_max(published.reserve_bytes, 1);
+        sg_observe(registry, &observer, &seen);
+        constraint->floor_bytes = published.floor_bytes;
+    }
+    return seen;
+}
+
+/* Adds what the processes of a further directory have taken, and takes the settings that are known by now. */
 static void add_taken(struct sg_observation *sum, const struct sg_observation *seen)
 {
     for (uint32_t i = 0; i < sum->count && i < seen->count; i++) {
@@ -32,7 +96,10 @@ static void add_taken(struct sg_observation *sum, const struct sg_observation *s
         at->claimed_bytes = bytes_add(at->claimed_bytes, seen->at[i].claimed_bytes);
         at->taken_bytes = bytes_add(at->taken_bytes, seen->at[i].taken_bytes);
         at->usable_bytes = bytes_less(at->headroom_bytes, at->taken_bytes);
+        at->reserve_bytes = seen->at[i].reserve_bytes;
+        at->floor_bytes = seen->at[i].floor_bytes;
     }
+    sum->device_bytes = bytes_less(sum->device_bytes, seen->at[0].taken_bytes);
 }
 
 /* Sets the promise of a process to what the other processes count. */
@@ -51,12 +118,11 @@ static void find_entry(struct model_process *process, bool has_names)
 
 void model_machine_observe(struct model *model, int directory, const char *path)
 {
-    struct sg_observation seen;
     struct model_job *job, *next;
     struct model_process *process;
     int registry =
         directory < 0 ? -1 : openat(directory, SG_REGISTRY_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    sg_observe(registry, model->joins != NULL ? sg_hash_text(model->joins) : 0, &seen);
+    const struct sg_observation seen = observe(model, registry);
     if (registry >= 0)
         close(registry);
     if (model->has_observed)
@@ -97,32 +163,15 @@ static bool fill_kernel(struct model_machine *machine, const struct sg_observati
     return has_total && has_available && observed->is_known;
 }
 
-/* Processes publish reserve and floor of the constraint with the least headroom. If those are none of ours, they run
- * with other options; a reserve beyond a cgroup's limit is another constraint's, from before the headrooms changed. */
-static void take_settings(struct sg_observation *observed, const struct sg_machine *published)
-{
-    struct sg_observed_constraint *least = &observed->at[0];
-    for (uint32_t i = 0; i < observed->count; i++) {
-        struct sg_observed_constraint *constraint = &observed->at[i];
-        if (constraint->reserve_bytes == published->reserve_bytes && constraint->floor_bytes == published->floor_bytes)
-            return;
-        if (constraint->headroom_bytes < least->headroom_bytes)
-            least = constraint;
-    }
-    bool is_cgroup = least != &observed->at[0];
-    if (published->reserve_bytes == SG_UNKNOWN || (is_cgroup && published->reserve_bytes > least->limit_bytes))
-        return;
-    least->reserve_bytes = published->reserve_bytes;
-    least->floor_bytes = published->floor_bytes;
-}
-
-/* Fills usable, reserve and floor from the constraint with the least headroom. */
+/* Fills usable, reserve and floor from the constraint with the least headroom, and what could be had of an empty machine. */
 static void choose_tightest(struct model_machine *machine, const struct sg_observation *observed)
 {
     int64_t least = INT64_MAX;
     for (uint32_t i = 0; i < observed->count; i++) {
         const struct sg_observed_constraint *constraint = &observed->at[i];
         int64_t headroom = (int64_t)constraint->usable_bytes - (int64_t)constraint->reserve_bytes;
+        machine->most_bytes =
+            bytes_min(machine->most_bytes, bytes_less(constraint->limit_bytes, constraint->reserve_bytes));
         if (headroom >= least)
             continue;
         least = headroom;
@@ -155,9 +204,8 @@ static void add_device(struct model_device *sum, const struct sg_device *device,
     }
 }
 
-/* Takes what running processes published. Reserve and floor come from the process with the largest reserve among those
- * with our cgroup limit; the detection of unified memory comes from the newest snapshot. */
-static void ask_processes(const struct model *model, struct model_machine *machine, struct sg_machine *published)
+/* Takes what running processes published of devices; the detection of unified memory comes from the newest snapshot. */
+static void ask_processes(const struct model *model, struct model_machine *machine)
 {
     const struct model_job *job;
     const struct model_process *process;
@@ -167,11 +215,6 @@ static void ask_processes(const struct model *model, struct model_machine *machi
             const struct sg_machine *seen = &process->machine;
             if (process->state != SG_STATE_RUNNING)
                 continue;
-            if (seen->reserve_bytes <= INT64_MAX && seen->cgroup_limit_bytes == machine->cgroup_limit_bytes &&
-                (published->reserve_bytes == SG_UNKNOWN || seen->reserve_bytes > published->reserve_bytes)) {
-                published->reserve_bytes = seen->reserve_bytes;
-                published->floor_bytes = bytes_min(seen->floor_bytes, seen->reserve_bytes);
-            }
             if ((seen->unified == 0 || seen->unified == 1) && seen->time_ns > latest_ns) {
                 machine->unified = seen->unified;
                 latest_ns = seen->time_ns;
@@ -214,10 +257,9 @@ static void sum_processes(const struct model *model, struct model_machine *machi
 void model_machine_fill(struct model *model)
 {
     struct model_machine *machine = &model->machine;
-    struct sg_machine published = {.reserve_bytes = SG_UNKNOWN, .floor_bytes = SG_UNKNOWN};
     if (!model->has_observed)
         model_machine_observe(model, -1, NULL);
-    struct sg_observation *observed = &model->observed;
+    const struct sg_observation *observed = &model->observed;
     *machine = (struct model_machine){.unified = -1,
                                       .is_sharing = model->directory_count > 0 && model_directories_are_read(model) &&
                                                     model->other_directory_count == 0 && model->veiled_count == 0,
@@ -225,18 +267,18 @@ void model_machine_fill(struct model *model)
                                       .usable_bytes = SG_UNKNOWN,
                                       .reserve_bytes = SG_UNKNOWN,
                                       .floor_bytes = SG_UNKNOWN,
-                                      .cgroup_limit_bytes = SG_UNKNOWN,
+                                      .most_bytes = SG_UNKNOWN,
+                                      .device_room_bytes = SG_UNKNOWN,
+                                      .cgroup_limit_bytes = cgroup_limit_of(observed),
                                       .promised_bytes = observed->at[0].promised_bytes,
                                       .claimed_bytes = observed->at[0].claimed_bytes,
                                       .limit_left_bytes = observed->left_bytes,
                                       .is_limit_bound = observed->is_limit_bound};
     bool is_known = fill_kernel(machine, observed);
-    for (uint32_t i = 1; i < observed->count; i++)
-        machine->cgroup_limit_bytes = bytes_min(machine->cgroup_limit_bytes, observed->at[i].limit_bytes);
-    ask_processes(model, machine, &published);
+    ask_processes(model, machine);
     sum_processes(model, machine);
     if (!is_known)
         return;
-    take_settings(observed, &published);
+    machine->device_room_bytes = machine->unified != 0 ? observed->device_bytes : SG_UNKNOWN;
     choose_tightest(machine, observed);
 }

@@ -197,6 +197,9 @@ struct model_machine {
     uint64_t swap_total_bytes;
     uint64_t swap_used_bytes;
     uint64_t cgroup_limit_bytes; /* smallest limit of the cgroups above this tool */
+    uint64_t most_bytes;         /* what would be granted if nothing held memory */
+    uint64_t device_room_bytes;  /* the largest request for device memory that would be granted now; SG_UNKNOWN: it is
+                                  * not the machine's memory */
     uint64_t limit_left_bytes;   /* what the limit of the job that the scope joins leaves; SG_UNKNOWN: it has none */
     bool is_limit_bound;         /* /etc/sparkguard.conf decides that limit */
     struct model_device device[SG_DEVICE_CAPACITY];

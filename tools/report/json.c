@@ -28,6 +28,7 @@ static json_t *machine_of(const struct model *model)
     json_object_set_new(object, "total_bytes", json_of_number(machine->total_bytes));
     json_object_set_new(object, "available_bytes", json_of_number(machine->available_bytes));
     json_object_set_new(object, "usable_bytes", json_of_number(machine->usable_bytes));
+    json_object_set_new(object, "device_room_bytes", json_of_number(machine->device_room_bytes));
     json_object_set_new(object, "reserve_bytes", json_of_number(machine->reserve_bytes));
     json_object_set_new(object, "floor_bytes", json_of_number(machine->floor_bytes));
     json_object_set_new(object, "promised_bytes", json_of_number(machine->promised_bytes));

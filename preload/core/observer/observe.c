@@ -98,13 +98,17 @@ static void fill_constraint(struct sg_observed_constraint *out, uint32_t number)
 
 static uint64_t host_bytes(void)
 {
-    const struct sg_constraint *machine = &sg_headroom_last.snapshot.at[0];
-    uint64_t usable = sg_headroom_usable(0, SG_HEADROOM_ALL, false), in_cgroups = sg_headroom_in_cgroups();
-    uint64_t above = usable > machine->reserve_bytes ? usable - machine->reserve_bytes : 0;
-    return above < in_cgroups ? above : in_cgroups;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < sg_headroom_last.snapshot.count; i++) {
+        uint64_t usable = sg_headroom_usable(i, SG_HEADROOM_ALL, false),
+                 reserve = sg_headroom_last.snapshot.at[i].reserve_bytes;
+        uint64_t above = usable > reserve ? usable - reserve : 0;
+        least = above < least ? above : least;
+    }
+    return least;
 }
 
-void sg_observe(int registry, uint64_t job, struct sg_observation *out)
+void sg_observe(int registry, const struct sg_observer *observer, struct sg_observation *out)
 {
     *out = (struct sg_observation){.left_bytes = UINT64_MAX};
     sg_options_read_quietly(environ);
@@ -113,9 +117,10 @@ void sg_observe(int registry, uint64_t job, struct sg_observation *out)
     make_copy();
     has_entries = out->has_registry = read_registry(registry);
     out->has_names = has_entries && copy->version == SG_REGISTRY_VERSION;
-    sg_own->slot.job_hash = job;
+    sg_own->slot.job_hash = observer->job;
     sg_same_bytes_atfork_child(); /* what was gathered belongs to the last copy */
     sg_entry_set_registry(copy);
+    sg_entry_own()->set_reserve_bytes = observer->reserve_bytes; /* this process's own entry is private */
     sg_headroom_forget();
     sg_headroom_refresh(0, true);
     const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;

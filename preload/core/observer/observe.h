@@ -43,10 +43,15 @@ struct sg_observation {
     uint64_t left_bytes;   /* what the job's limit leaves of it; UINT64_MAX: there is no limit */
 };
 
-/* Observes. `registry`: a descriptor of the registry's file, open for reading; negative: there is none. `job`:
- * sg_hash_text() of the job's name that the process would have; 0: of no job that runs. Options are those of the
- * environment at the first call. */
-void sg_observe(int registry, uint64_t job, struct sg_observation *out);
+/* The process that would begin. */
+struct sg_observer {
+    uint64_t job;           /* sg_hash_text() of its job's name; 0: of no job that runs */
+    uint64_t reserve_bytes; /* its reserve, as by sparkguard --set; 0: by the options */
+};
+
+/* Observes. `registry`: a descriptor of the registry's file, open for reading; negative: there is none. Options are those
+ * of the environment at the first call. */
+void sg_observe(int registry, const struct sg_observer *observer, struct sg_observation *out);
 
 /* The number of entries in the registry, and one of them: NULL if nobody has it. Words of an entry are copies, and may be
  * damaged or hostile. Valid until the next sg_observe(). */

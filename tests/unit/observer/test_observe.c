@@ -60,7 +60,7 @@ static struct sg_observation observe(const char *job)
 {
     struct sg_observation seen;
     int fd = open(path_of(), O_RDONLY | O_CLOEXEC);
-    sg_observe(fd, job != NULL ? sg_hash_text(job) : 0, &seen);
+    sg_observe(fd, &(const struct sg_observer){.job = job != NULL ? sg_hash_text(job) : 0}, &seen);
     if (fd >= 0)
         (void)close(fd);
     CHECK(seen.is_known);

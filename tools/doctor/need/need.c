@@ -60,8 +60,7 @@ static struct view read_view(void)
     view.is_known = view.usable_bytes != SG_UNKNOWN && view.reserve_bytes != SG_UNKNOWN;
     if (view.is_known) {
         view.free_bytes = bytes_less(view.usable_bytes, view.reserve_bytes);
-        view.most_bytes =
-            bytes_less(bytes_min(machine->ordinary_bytes, machine->cgroup_limit_bytes), view.reserve_bytes);
+        view.most_bytes = machine->most_bytes;
     }
     model_free(model);
     return view;

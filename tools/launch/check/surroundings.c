@@ -196,14 +196,12 @@ void check_surroundings_options(struct check *check)
         uint64_t limit = model->observed.limit_bytes != 0 ? model->observed.limit_bytes : SG_UNKNOWN;
         uint64_t usable_bytes = bytes_less(machine->usable_bytes, machine->reserve_bytes),
                  left = bytes_min(usable_bytes, machine->limit_left_bytes);
-        uint64_t most =
-            bytes_less(bytes_min(machine->ordinary_bytes, machine->cgroup_limit_bytes), machine->reserve_bytes);
         check_add(check, id, left == 0 ? CHECK_WARNING : CHECK_OK,
                   usable_bytes == 0 ? copy("end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE")
                                     : NULL,
                   "%s; reserve %s%s, so that %s could be had now", set, text_size(reserve, machine->reserve_bytes),
                   machine->is_limit_bound ? ", limit by " SG_BOUNDS_FILE : "", text_size(usable, left));
-        judge_claim(check, model, left, bytes_min(limit, most));
+        judge_claim(check, model, left, bytes_min(limit, machine->most_bytes));
     } else {
         check_add(check, id, CHECK_OK, NULL, "%s; how much could be had now is not known", set);
     }
