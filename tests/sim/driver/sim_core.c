@@ -245,12 +245,15 @@ uintptr_t sgsim_map_backing(enum sgsim_kind kind, size_t size, bool is_low, size
 uintptr_t sgsim_map_shared(size_t size, bool is_resident, size_t *mapped)
 {
     size_t whole = sgsim_round_up(size, PAGE_BYTES);
-    int flags = is_resident ? MAP_POPULATE : MAP_NORESERVE;
-    if (whole == SIZE_MAX)
+    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
+    long address = whole == SIZE_MAX ? -1 : syscall(SYS_mmap, NULL, whole, PROT_READ | PROT_WRITE, flags, -1, 0L);
+    if (address == -1)
         return 0;
-    long address = syscall(SYS_mmap, NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | flags, -1, 0L);
     *mapped = whole;
-    return address == -1 ? 0 : (uintptr_t)address;
+    volatile char *bytes = (volatile char *)address;
+    for (size_t at = 0, page = PAGE_BYTES; is_resident && at < whole; at += page)
+        bytes[at] = 0; /* an emulator may drop MAP_POPULATE */
+    return (uintptr_t)address;
 }
 
 long sgsim_protect(uintptr_t address, size_t size, int protection)
