@@ -6,7 +6,7 @@
  *   array:K  malloc + free of K KiB on glibc's heap, whose mmap threshold has grown: a block of almost 32 MiB was freed
  *   map      mmap + munmap of 1 MiB
  *   cuda     cuMemAlloc + cuMemFree of 64 KiB on the simulated driver (SGSIM_BACKING=none)
- *   small    mmap + munmap of 512 KiB: a request below LARGE
+ *   small    mmap + munmap of 512 KiB: a request of up to LARGE
  *   device   cuMemAlloc + cuMemFree of 64 MiB on the simulated driver
  *   refused  cuMemAlloc of 4 TiB, which the driver itself would refuse
  *   tree     a binary search tree of strings: COUNT times one goes and one comes, malloc and little else

@@ -7,7 +7,7 @@
  *
  *   large request          sg_admission_ask, the real call, sg_admission_settle
  *   small heap block       sg_admission_take_credit: paid from the thread's heap credit; only a refill is decided
- *   mapping below LARGE    sg_admission_ask_small, the real call, sg_admission_settle_small
+ *   mapping up to LARGE    sg_admission_ask_small, the real call, sg_admission_settle_small
  *
  * Between ask and settle the bytes are in flight: no other process on the machine is granted them, and the requesting
  * thread cannot be cancelled. After settle, the kernel's figures show device and pinned memory. Heap, mappings and
@@ -70,7 +70,7 @@ struct sg_shared_range {
 
 enum sg_request_kind {
     SG_REQUEST_USUAL,
-    SG_REQUEST_SMALL,  /* below LARGE: a refusal writes nothing to stderr */
+    SG_REQUEST_SMALL,  /* of up to LARGE: a refusal writes nothing to stderr */
     SG_REQUEST_COMMIT, /* makes address space writable that this process had reserved (commits.h) */
     SG_REQUEST_RARE,   /* always decided by a new snapshot, even if the cached one would do */
 };
@@ -119,7 +119,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes);
  * For a call that the program left, by longjmp for example. */
 void sg_admission_abandon(void);
 
-/* Decides a request for host memory below LARGE that no credit pays. `call`: the function name that the program used.
+/* Decides a request for host memory of up to LARGE that no credit pays. `call`: the function name that the program used.
  * True: `bytes` are in flight and signals are blocked; sg_admission_settle_small must follow once the real call has
  * returned and `kept_bytes` of them are charged. False: refused, recorded, nothing in flight. */
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call);

@@ -14,7 +14,7 @@
 #include <sys/auxv.h>
 
 struct sg_options sg_options = {
-    .large_bytes = UINT64_C(1) << 20,
+    .large_bytes = (UINT64_C(2) << 20) + 1,
     .meminfo_honest = 1,
     .watchdog = SG_WATCHDOG_TERM,
     .oom_score_adj = INT64_MIN,
@@ -131,8 +131,9 @@ static uint64_t ordinary_kib(void)
 static void resolve_large(void)
 {
     uint64_t total_kib = sg_options.large.percent_milli != 0 ? ordinary_kib() : 0;
+    uint64_t largest = sg_size_of(sg_options.large, total_kib * 1024);
     if (sg_options.large.percent_milli == 0 || total_kib != 0)
-        sg_options.large_bytes = sg_size_of(sg_options.large, total_kib * 1024);
+        sg_options.large_bytes = largest < UINT64_MAX ? largest + 1 : largest;
 }
 
 static void report_value(const struct sg_option_info *info, const char *value)

@@ -20,7 +20,7 @@ struct sg_options {
     struct sg_size device_reserve;
     struct sg_size floor;
     struct sg_size large;
-    uint64_t large_bytes; /* `large` in bytes */
+    uint64_t large_bytes; /* the smallest large request: one byte more than `large` */
     uint64_t wait_ns;
     int mode_observe;       /* 1: observe */
     int unified;            /* enum sg_unified_choice */

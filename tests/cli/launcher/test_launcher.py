@@ -129,7 +129,7 @@ def test_options_win_over_the_environment(launcher):
         ("job", "JOB", "a/b", "train-7b"),
         ("dir", "DIR", "relative", "/dev/shm/sparkguard-1000"),
         ("oom-score-adj", "OOM_SCORE_ADJ", "1.5", "500"),
-        ("large", "LARGE", "1Q", "1M"),
+        ("large", "LARGE", "1Q", "2M"),
     ],
 )
 def test_a_bad_value_is_told_with_a_good_one(launcher, name, variable, value, good):

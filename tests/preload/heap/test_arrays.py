@@ -65,7 +65,7 @@ def test_case_on_a_machine_of_its_own(guard, tmp_path, case):
 
 
 def with_limit(tmp_path, mib):
-    """A machine of 64 GiB, and no grace, which requests below LARGE have."""
+    """A machine of 64 GiB, and no grace, which requests of up to LARGE have."""
     return machine(tmp_path, 64) | {"SPARKGUARD_LARGE": "256K", "SPARKGUARD_LIMIT": f"{mib}M", "TEST_LIMIT_MIB": mib}
 
 

@@ -295,7 +295,7 @@ def test_a_site_that_was_seen_without_a_descriptor_gets_its_name_later(guard, li
 
 def test_what_finds_no_place_is_counted_together(guard, tmp_path):
     source = "#include <stdlib.h>\n" + "".join(
-        f"void *volatile last{i}; void take{i}(void) {{ last{i} = malloc(2 << 20); }}\n" for i in range(40)
+        f"void *volatile last{i}; void take{i}(void) {{ last{i} = malloc(3 << 20); }}\n" for i in range(40)
     )
     source += "void all(void) {" + "".join(f"take{i}();" for i in range(40)) + "}\n"
     library = build_library(tmp_path, "many", source)

@@ -14,7 +14,7 @@ BAD = {
     "LIMIT": ("12Q", "64G"),
     "WAIT": ("soon", "30"),
     "DEVICE_RESERVE": ("110%", "1G"),
-    "LARGE": ("ten", "1M"),
+    "LARGE": ("ten", "2M"),
     "FLOOR": ("-1G", "2G"),
     "WATCHDOG": ("maybe", "off|warn|term"),
     "MODE": ("Observe", "enforce|observe"),
@@ -99,7 +99,7 @@ def test_size_that_may_be_meant_is_not_told(guard, name, value):
 def test_program_over_its_limit_is_refused_quickly(guard, limit):
     """An interpreter asks again for each of its objects: 20,000 times."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
-    done = guard.run([PYTHON, "-c", "print('hello')"], env={"SPARKGUARD_LIMIT": limit})
+    done = guard.run([PYTHON, "-c", "print('hello')"], env={"SPARKGUARD_LIMIT": limit, "SPARKGUARD_LARGE": "512K"})
     assert (done.returncode, done.stdout) == (0, "hello\n")
     sleeps = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw - before
     assert done.process()["refused_count"] > 1000
@@ -107,7 +107,7 @@ def test_program_over_its_limit_is_refused_quickly(guard, limit):
 
 
 def test_limit_of_nothing_is_told_as_nothing(guard):
-    done = run_with(guard, "malloc 2M", LIMIT="0")
+    done = run_with(guard, "malloc 3M", LIMIT="0")
     assert done.stdout == "ENOMEM\n"
     assert " 0 B left of the 0 B this job may hold (SPARKGUARD_LIMIT)" in done.stderr
     (limit,) = {job["limit_bytes"] for job in guard.report()["jobs"]}

@@ -337,7 +337,7 @@ def test_nobody_is_ended_because_of_memory_high(place, maximum):
     set_current(place, "/job", 400 * MIB - MIB)
     wait_for_looks(place, tenant, 0.3)  # it acts at the next look, and looks ten times a second
     assert [what for what in place.events(tenant.pid) if "watchdog" in what] == []
-    assert place.take("mmap 2M") == ["ENOMEM"], "it bounds what is admitted"
+    assert place.take("mmap 3M") == ["ENOMEM"], "it bounds what is admitted"
     if maximum != "max":
         set_current(place, "/job", maximum - MIB)
         assert tenant.process.wait(60) == -signal.SIGTERM

@@ -183,8 +183,8 @@ static void compare(uint64_t before)
         for (int k = 0; k < HELD; k++) {
             uint64_t usable = held[i][k] != NULL ? malloc_usable_size(held[i][k]) : 0;
             sum += usable;
-            of_sites += usable >= MIB ? usable : 0;
-            blocks += usable >= MIB;
+            of_sites += usable > 2 * MIB ? usable : 0; /* as SPARKGUARD_LARGE */
+            blocks += usable > 2 * MIB;
         }
     CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, sum);
     CHECK_EQUAL(at_sites(&count), of_sites);

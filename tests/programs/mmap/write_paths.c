@@ -269,7 +269,7 @@ static int populate_read_of_shared_sparse(size_t bytes)
 static int malloc_after_sparse(size_t bytes)
 {
     int error = map(NULL, bytes, READ_WRITE, SPARSE, -1, 0);
-    void *volatile ptr = error == 0 ? malloc(2 * MIB) : NULL;
+    void *volatile ptr = error == 0 ? malloc(3 * MIB) : NULL;
     error = ptr != NULL ? 0 : errno;
     free(ptr);
     return error;

@@ -698,7 +698,7 @@ CHILD_TEST(device_memory_that_meminfo_never_shows_stays_subtracted)
 
 /* ---- observe, and no snapshot ---------------------------------------------------------------------------------------- */
 
-CHILD_TEST(a_refusal_below_large_is_recorded_and_not_said)
+CHILD_TEST(a_refusal_of_up_to_large_is_recorded_and_not_said)
 {
     begin(RESERVE);
     CHECK(!would_get(SG_DOMAIN_DEVICE, sg_options.large_bytes - 1));
@@ -706,7 +706,7 @@ CHILD_TEST(a_refusal_below_large_is_recorded_and_not_said)
     CHECK(strcmp(said(), "") == 0);
     CHECK(!would_get(SG_DOMAIN_DEVICE, sg_options.large_bytes));
     CHECK_EQUAL(sg_own->refusal_count, 2);
-    CHECK(strstr(said(), "refused call of 1.0 MiB") != NULL);
+    CHECK(strstr(said(), "refused call of 2.0 MiB") != NULL);
 }
 
 CHILD_TEST(observe_refuses_nothing_and_records_it)
@@ -947,7 +947,7 @@ int main(void)
         cmocka_unit_test(an_outdated_word_of_the_driver_is_asked_for_again),
         cmocka_unit_test(who_waits_for_a_card_asks_the_driver_again),
         cmocka_unit_test(device_memory_that_meminfo_never_shows_stays_subtracted),
-        cmocka_unit_test(a_refusal_below_large_is_recorded_and_not_said),
+        cmocka_unit_test(a_refusal_of_up_to_large_is_recorded_and_not_said),
         cmocka_unit_test(observe_refuses_nothing_and_records_it),
         cmocka_unit_test(observing_what_only_had_to_wait_is_no_refusal),
         cmocka_unit_test(without_a_look_everything_passes_and_the_report_says_so),

@@ -325,7 +325,7 @@ CHILD_TEST(empty_environment_leaves_the_defaults)
     CHECK_TEXT(strchr(sg_options.job, '-'), own); /* made up: the time and our number */
     CHECK(!sg_options.reserve.is_set && !sg_options.limit.is_set && !sg_options.floor.is_set);
     CHECK(!sg_options.device_reserve.is_set);
-    CHECK_EQUAL(sg_options.large_bytes, MIB);
+    CHECK_EQUAL(sg_options.large_bytes, 2 * MIB + 1);
     CHECK_EQUAL(sg_options.wait_ns, 0);
     CHECK(!sg_options.mode_observe && !sg_options.report_at_exit && !sg_options.is_disabled);
     CHECK_EQUAL(sg_options.unified, SG_UNIFIED_AUTO);
@@ -337,7 +337,7 @@ CHILD_TEST(empty_environment_leaves_the_defaults)
 CHILD_TEST(every_variable_reaches_its_option)
 {
     READ_ENVIRONMENT("SPARKGUARD_RESERVE=12G", "SPARKGUARD_LIMIT=50%", "SPARKGUARD_WAIT=1.5",
-                     "SPARKGUARD_DEVICE_RESERVE=1G", "SPARKGUARD_LARGE=2M", "SPARKGUARD_FLOOR=3G",
+                     "SPARKGUARD_DEVICE_RESERVE=1G", "SPARKGUARD_LARGE=3M", "SPARKGUARD_FLOOR=3G",
                      "SPARKGUARD_WATCHDOG=off", "SPARKGUARD_MODE=observe", "SPARKGUARD_UNIFIED=off",
                      "SPARKGUARD_MEMINFO=raw", "SPARKGUARD_JOB=train 7b", "SPARKGUARD_REPORT=exit",
                      "SPARKGUARD_OOM_SCORE_ADJ=-5", "SPARKGUARD_DIR=/run/x", "SPARKGUARD_HISTORY=off",
@@ -346,7 +346,7 @@ CHILD_TEST(every_variable_reaches_its_option)
     CHECK_EQUAL(sg_options.limit.percent_milli, 50000);
     CHECK_EQUAL(sg_options.wait_ns, 1500000000);
     CHECK_EQUAL(sg_options.device_reserve.bytes, GIB);
-    CHECK_EQUAL(sg_options.large_bytes, 2 * MIB);
+    CHECK_EQUAL(sg_options.large_bytes, 3 * MIB + 1);
     CHECK_EQUAL(sg_options.floor.bytes, 3 * GIB);
     CHECK_EQUAL(sg_options.mode_observe, 1);
     CHECK_EQUAL(sg_options.unified, SG_UNIFIED_OFF);
@@ -364,10 +364,10 @@ CHILD_TEST(a_value_that_cannot_be_read_is_said_and_the_default_used)
 {
     READ_ENVIRONMENT("SPARKGUARD_RESERVE=lots", "SPARKGUARD_LIMIT=", "SPARKGUARD_WAIT=-1", "SPARKGUARD_LARGE=5Q");
     CHECK(!sg_options.reserve.is_set && !sg_options.limit.is_set);
-    CHECK_EQUAL(sg_options.large_bytes, MIB);
+    CHECK_EQUAL(sg_options.large_bytes, 2 * MIB + 1);
     CHECK_TEXT(said, "sparkguard: SPARKGUARD_RESERVE=lots cannot be read; a good value is 12G; using 8%\n"
                      "sparkguard: SPARKGUARD_WAIT=-1 cannot be read; a good value is 30; using 0\n"
-                     "sparkguard: SPARKGUARD_LARGE=5Q cannot be read; a good value is 1M; using 1M\n");
+                     "sparkguard: SPARKGUARD_LARGE=5Q cannot be read; a good value is 2M; using 2M\n");
 }
 
 CHILD_TEST(an_unknown_variable_is_said_with_the_nearest_name)

@@ -75,7 +75,7 @@ static inline void *pay_glibc_block(void *ptr, enum sg_hook hook)
 /* ---- medium blocks, and the first ones --------------------------------------------------------------------------- */
 
 /* Returns whether this thread may take the path for medium blocks: it has a record with `size` bytes of credit, is in
- * no layer, and the request is below LARGE. */
+ * no layer, and the request is of up to LARGE. */
 static inline bool can_pay(size_t size)
 {
     const struct sg_record *record = sg_self.record;

@@ -145,7 +145,7 @@ static void enter_block(void *ptr, uint64_t entry)
 }
 
 /* Enters a block whose promise may be older than the block: it was paid from the thread's credit, or resized. `caller`
- * is NULL here and below for a request below LARGE. `before` is the table entry of the block that was resized, or 0. */
+ * is NULL here and below for a request of up to LARGE. `before` is the table entry of the block that was resized, or 0. */
 static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
 {
     uint64_t entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_tracker_seen_of(before) | SG_BLOCK_SCANNED;
@@ -277,7 +277,7 @@ static bool allocate_from_credit(const struct alloc_request *wanted, void **ptr)
     return false;
 }
 
-/* Counts a block that was judged by itself. `caller`: NULL for an array below LARGE, which has no call site. */
+/* Counts a block that was judged by itself. `caller`: NULL for an array of up to LARGE, which has no call site. */
 static void count_judged(void *ptr, size_t usable, const void *caller)
 {
     if (!is_tracked(usable)) {
@@ -312,7 +312,7 @@ static struct sg_request request_of(const struct alloc_request *wanted)
                                .wording.call = sg_hook_table[wanted->hook].base};
 }
 
-/* Allocates a block of LARGE or more, which is a request of its own. */
+/* Allocates a block above LARGE, which is a request of its own. */
 static void *allocate_large(const struct alloc_request *wanted)
 {
     struct sg_request request = request_of(wanted);
@@ -324,7 +324,7 @@ static void *allocate_large(const struct alloc_request *wanted)
     return ptr;
 }
 
-/* Allocates an array below LARGE: as a large one where headroom is ample, else as a small block, with its grace. */
+/* Allocates an array of up to LARGE: as a large one where headroom is ample, else as a small block, with its grace. */
 static void *allocate_small_array(const struct alloc_request *wanted)
 {
     struct sg_request request = request_of(wanted);
@@ -340,7 +340,7 @@ static void *allocate_small_array(const struct alloc_request *wanted)
     return ptr;
 }
 
-/* Whether a request below LARGE is for an array. A checking heap has each block in the table, paid from the thread's
+/* Whether a request of up to LARGE is for an array. A checking heap has each block in the table, paid from the thread's
  * credit. So is what the driver allocates in a CUDA call: it may not handle a refusal. */
 static bool is_array(size_t size)
 {

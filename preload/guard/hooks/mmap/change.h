@@ -44,7 +44,7 @@ struct sg_mmap_change {
 void sg_mmap_change_begin(struct sg_mmap_change *change);
 void sg_mmap_change_end(struct sg_mmap_change *change, int result);
 
-/* Stores the call site of a mapping that is about to be made in mapping->flags. Only a mapping of LARGE or more that
+/* Stores the call site of a mapping that is about to be made in mapping->flags. Only a mapping above LARGE that
  * counts or may count later gets one. The search reads files, so signals must not be blocked. */
 void sg_mmap_name_site(struct sg_mapping_kind *mapping, const void *caller);
 
