@@ -35,6 +35,7 @@
 #include "account/driver_pool.h"
 #include "admit/refusal.h"
 #include "admit/self_check.h"
+#include "admit/repeat.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SAMPLED_BYTES (64 * MIB) /* a grant of this much is sampled into the time line at once */
@@ -61,6 +62,7 @@ void sg_admission_atfork_child(void)
     sg_deferred_frees_atfork_child();
     sg_check_atfork_child();
     sg_self_check_atfork_child();
+    sg_repeat_atfork_child();
     state.is_below_floor = 0;
     state.has_begun = 0;
 }
@@ -326,6 +328,8 @@ bool sg_admission_ask(struct sg_request *request)
     sg_segment_attach();
     request->attempt.must_look_again = false;
     request->attempt.is_short = false;
+    if (sg_refusal_repeats(request))
+        return false;
     for (;;) {
         uint32_t seen = sg_peers_epoch();
         hold_signals(request);
@@ -504,6 +508,8 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
     struct sg_request request = small_request(domain, bytes, call);
     struct sg_answer answer = {0};
     uint32_t seen = sg_peers_epoch();
+    if (sg_refusal_repeats(&request))
+        return false;
     begin_flight(bytes);
     enum sg_verdict verdict = judge_small(&request, &answer);
     while (verdict == SG_WAIT) {
@@ -546,6 +552,9 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
         return true;
     sg_segment_attach();
     uint64_t wanted = (uint64_t)((int64_t)bytes - credit);
+    const struct sg_request alone = small_request(SG_DOMAIN_HEAP, wanted, call);
+    if ((sg_self.layers & SG_LAYER_CUDA) == 0 && sg_refusal_repeats(&alone))
+        return false;
     sg_thread_reap(REAPED_AT_REFILL);
     struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
     struct sg_answer ignored;

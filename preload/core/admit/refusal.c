@@ -7,6 +7,7 @@
 #include "base/atomics.h"
 #include "admit/holder.h"
 #include "admit/self_check.h"
+#include "admit/repeat.h"
 #include "account/ledger.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -275,18 +276,37 @@ static SG_APART void record(const struct sg_request *request, const struct sg_an
     sg_segment_add_refusal(&entry);
 }
 
-void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer)
+/* Counts and records the refusal. False: it was only counted. A program that keeps trying small sizes must not push
+ * other refusals out of the ring. */
+static bool count(const struct sg_request *request, const struct sg_answer *answer)
 {
-    static uint64_t printed_ns, small_recorded_ns;
+    static uint64_t small_recorded_ns;
     struct sg_domain_counters *counters = &sg_own->domain[request->domain];
     sg_add_relaxed(&counters->refused_count, 1);
     sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
     sg_self.refused_count += !sg_self_check_is_observed(request);
     sg_segment_attach();
-    /* A program that keeps trying small sizes must not push other refusals out of the ring. */
     if (request->kind == SG_REQUEST_SMALL && !sg_log_may_speak(&small_recorded_ns))
-        return;
+        return false;
     record(request, answer);
+    return true;
+}
+
+bool sg_refusal_repeats(const struct sg_request *request)
+{
+    struct sg_answer answer;
+    if (SG_LIKELY(!sg_repeat_is_refused(request, &answer)))
+        return false;
+    (void)count(request, &answer);
+    return true;
+}
+
+void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer)
+{
+    static uint64_t printed_ns;
+    sg_repeat_note(request, answer, missing_bytes(request, answer));
+    if (!count(request, answer))
+        return;
     sg_ledger_take_back_arrays(); /* what was freed is not at fault */
     sg_callsites_keep_refusal();
     sg_timeline_begin();

@@ -13,6 +13,10 @@
  * decision lock. */
 void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer);
 
+/* Whether the request repeats a refusal that still holds (repeat.h). True: it is refused, counted and recorded. No line
+ * is written, no lock taken and no system call made. Any thread. */
+bool sg_refusal_repeats(const struct sg_request *request);
+
 /* The last line of this process. Approximate while two threads print at once. For refusal.c and the functions below. */
 extern struct sg_refusal_last {
     uint64_t reported_ns;    /* (atomic) CLOCK_MONOTONIC; 0: nothing */

@@ -17,6 +17,7 @@
  * stopped, until the block is freed. Exit: 77 where there are no filters.
  */
 #include "../../lib/call_filter.h"
+#include "look.h"
 #include "heap_case.h"
 
 #include <malloc.h>
@@ -56,7 +57,7 @@ static void *scan(void *unused)
         _exit(77);
     if (!is_beside)
         wait_for(&begin);
-    void *volatile most = malloc((size_t)1 << 45);
+    void *volatile most = ask_for_too_much();
     CHECK(most == NULL);
     if (is_forwarded)
         result = syscall(call, argument[0], argument[1], argument[2], argument[3], argument[4]);
@@ -123,7 +124,7 @@ int main(int count, char **arguments)
     } else {
         take_unseen();
     }
-    void *volatile first = malloc((size_t)1 << 45); /* what is all there is not looked at any more */
+    void *volatile first = ask_for_too_much(); /* what is all there is not looked at any more */
     CHECK(first == NULL);
     CHECK(pthread_create(&thread, NULL, scan, NULL) == 0);
     unsigned stop = is_realloc ? SYS_mremap : is_unmap ? SYS_munmap : SYS_ioctl;

@@ -14,6 +14,7 @@
  *     fill                  malloc and touch 16 MiB blocks until it is refused: says how many bytes
  */
 #include "heap_case.h"
+#include "look.h"
 
 #include <inttypes.h>
 #include <sys/wait.h>
@@ -72,7 +73,7 @@ static void touch(unsigned n, size_t bytes)
 
 static void scan(void)
 {
-    void *volatile most = malloc((size_t)1 << 45);
+    void *volatile most = ask_for_too_much();
     say(most == NULL ? "ok" : "other error");
     free(most);
 }

@@ -9,6 +9,7 @@
  *     promised N    bytes, at the end
  */
 #include "heap_case.h"
+#include "look.h"
 
 #include <time.h>
 
@@ -75,7 +76,7 @@ int main(int count, char **arguments)
         available_bytes -= touched;
         write_meminfo();
     }
-    void *volatile most = malloc((size_t)1 << 45); /* what is refused, everything was looked at for */
+    void *volatile most = ask_for_too_much(); /* what is refused, everything was looked at for */
     CHECK(most == NULL);
     printf("steps %lu\npromised %llu\n", done,
            (unsigned long long)__atomic_load_n(&segment->slot.promised_bytes, __ATOMIC_SEQ_CST));

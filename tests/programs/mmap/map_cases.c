@@ -3,6 +3,7 @@
  * byte, with what the program knows it holds.
  */
 #include "heap_case.h"
+#include "look.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -33,7 +34,7 @@ static size_t any(size_t value)
 
 static void look(void)
 {
-    void *volatile most = malloc((size_t)1 << 45); /* what is refused, everything was looked at for */
+    void *volatile most = ask_for_too_much(); /* what is refused, everything was looked at for */
     CHECK(most == NULL);
 }
 
@@ -175,7 +176,7 @@ CASE(noreserve_is_sparse)
     CHECK_EQUAL(madvise(ptr, pages * PAGE, MADV_NOHUGEPAGE), 0);
     for (size_t i = 0; i < 1000; i++)
         ptr[i * PAGE] = 1;
-    refused = malloc((size_t)1 << 40);
+    refused = ask_for_too_much();
     CHECK(refused == NULL);
     CHECK_EQUAL(segment->sparse_resident_bytes, 1000 * PAGE);
     CHECK_MAPPED(0);
@@ -183,7 +184,7 @@ CASE(noreserve_is_sparse)
     CHECK_EQUAL(mprotect(ptr, MIB, READ_WRITE), 0);
     CHECK_MAPPED(0); /* a sparse one stays one */
     munmap(ptr, pages * PAGE);
-    refused = malloc((size_t)1 << 40);
+    refused = ask_for_too_much();
     CHECK_EQUAL(segment->sparse_resident_bytes, 0);
 }
 
@@ -746,11 +747,11 @@ CASE(madvise_counts_as_before_and_promises_nothing)
     void *volatile refused;
     const size_t bytes = 2 * 256 * PAGE;
     char *ptr = map_pages(2 * 256, READ_WRITE, ANONYMOUS);
-    refused = malloc((size_t)1 << 40);
+    refused = ask_for_too_much();
     CHECK(refused == NULL && segment->slot.promised_bytes >= bytes);
     uint64_t before = segment->slot.promised_bytes;
     CHECK_EQUAL(madvise(ptr, bytes, MADV_DONTNEED), 0);
-    refused = malloc((size_t)1 << 40);
+    refused = ask_for_too_much();
     CHECK(before - segment->slot.promised_bytes + 65536 - bytes < 2 * 65536); /* small heap blocks promise, too */
     CHECK_MAPPED(bytes);
     CHECK_EQUAL(madvise(ptr + 1, PAGE, MADV_DONTNEED), -1);
@@ -764,11 +765,11 @@ CASE(touched_pages_are_no_promise)
     void *volatile refused;
     char *ptr = map_pages(8 * 256, READ_WRITE, ANONYMOUS);
     CHECK_EQUAL(madvise(ptr, 8 * MIB, MADV_NOHUGEPAGE), 0);
-    refused = malloc((size_t)1 << 40);
+    refused = ask_for_too_much();
     uint64_t before = segment->slot.promised_bytes;
     for (size_t i = 0; i < 1000; i++)
         ptr[i * PAGE] = 1;
-    refused = malloc((size_t)1 << 40);
+    refused = ask_for_too_much();
     CHECK_EQUAL(before - segment->slot.promised_bytes, 1000 * PAGE);
     CHECK(refused == NULL);
     munmap(ptr, 8 * MIB);

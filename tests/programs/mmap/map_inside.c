@@ -4,6 +4,7 @@
  * us.
  */
 #include "../../lib/call_filter.h"
+#include "look.h"
 #include "heap_case.h"
 
 #include <dlfcn.h>
@@ -47,7 +48,7 @@ static void at(enum when when, const char *call, void (*what)(void))
 /* What the guard refuses, it has looked at everything for. */
 static void scan(void)
 {
-    void *volatile most = malloc((size_t)1 << 45);
+    void *volatile most = ask_for_too_much();
     CHECK(most == NULL);
 }
 

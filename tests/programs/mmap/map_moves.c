@@ -4,6 +4,7 @@
  * that was promised, in MiB.
  */
 #include "heap_case.h"
+#include "look.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,7 +36,7 @@ int main(int count, char **arguments)
     uint64_t least = UINT64_MAX, scans = 0;
     CHECK(pthread_create(&thread, NULL, move, NULL) == 0);
     for (time_t end = time(NULL) + atoi(arguments[1]); time(NULL) < end; scans++) {
-        void *volatile most = malloc((size_t)1 << 45);
+        void *volatile most = ask_for_too_much();
         CHECK(most == NULL);
         uint64_t promised = __atomic_load_n(&segment->slot.promised_bytes, __ATOMIC_SEQ_CST);
         least = promised < least ? promised : least;

@@ -11,6 +11,7 @@
  * "write_paths list" names all paths. Exit 77: the kernel or a limit of the user does not allow the path.
  */
 #include "heap_case.h"
+#include "look.h"
 
 #include <sys/ipc.h>
 #include <sys/resource.h>
@@ -342,7 +343,7 @@ static uint64_t resident(void)
 
 static uint64_t known(void)
 {
-    void *volatile most = malloc((size_t)1 << 45); /* what is refused, everything was looked at for */
+    void *volatile most = ask_for_too_much(); /* what is refused, everything was looked at for */
     CHECK(most == NULL);
     uint64_t bytes = segment->sparse_resident_bytes;
     for (int domain = 0; domain < SG_DOMAIN_COUNT; domain++)

@@ -3,6 +3,7 @@
  * were there before, take 768 KiB of their stacks each: "ready". A line ends either wait.
  */
 #include "heap_case.h"
+#include "look.h"
 
 #include <pthread.h>
 
@@ -37,7 +38,7 @@ int main(void)
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&thread, NULL, work, NULL) == 0);
     void *volatile kept = malloc(200 * MIB);
-    void *volatile most = malloc((size_t)1 << 45); /* refused: looks at what is there */
+    void *volatile most = ask_for_too_much(); /* refused: looks at what is there */
     CHECK(kept != NULL && most == NULL);
     wait_for_line();
     (void)pthread_barrier_wait(&begin);

@@ -458,6 +458,7 @@ CHILD_TEST(the_grace_begins_anew_when_the_floor_was_left)
     sg_ledger_charge(SG_DOMAIN_MAPPED, 32 * MIB);
     CHECK(!ask_small(MIB));
     put_available(10 * GIB);
+    let_the_look_age();
     sg_own->slot.promised_bytes = 0;
     CHECK(ask_small(MIB));
     put_available(FLOOR - MIB);

@@ -125,7 +125,9 @@ void sg_mmap_describe(struct sg_request *request, const struct sg_mapping_kind *
     uint64_t end = replaced + mapping->bytes, coming = mapping->bytes, leaving = 0;
     if (mapping->kind != SG_RANGE_COUNTED || !mapping->is_judged)
         return;
-    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    bool is_new = mapping->source == 0 && replaced == 0; /* usual, and needs no look at other ranges */
+    if (!is_new)
+        sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     if (mapping->source != 0) {
         request->shared.begin = mapping->source;
         request->shared.end = mapping->source + mapping->bytes / SG_SHARED_UNIT;
@@ -135,7 +137,8 @@ void sg_mmap_describe(struct sg_request *request, const struct sg_mapping_kind *
         leaving = sg_range_map_leaving_bytes(&sg_tracker_maps, replaced, end);
         request->replaced_bytes = counted_without(replaced, end, SG_RANGE_SHARED | SG_RANGE_INHERITED);
     }
-    sg_lock_release(&sg_tracker_maps_lock, &lock);
+    if (!is_new)
+        sg_lock_release(&sg_tracker_maps_lock, &lock);
     request->size_bytes = coming < mapping->missing_bytes ? coming : mapping->missing_bytes;
     request->growth_bytes = coming > leaving ? coming - leaving : 0;
 }

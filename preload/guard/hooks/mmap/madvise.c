@@ -8,6 +8,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "account/tracker.h"
+#include "admit/repeat.h"
 #include "hooks/lifecycle.h"
 #include "hooks/mmap/change.h"
 #include "hooks/mmap/fork.h"
@@ -91,8 +92,10 @@ static SG_INLINE void note_advice(uintptr_t begin, uint64_t length, int advice, 
 {
     bool gives_back =
         advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == DONTNEED_LOCKED;
-    if (is_done && gives_back && length != 0 && sg_mmap_is_counting())
+    if (is_done && gives_back && length != 0 && sg_mmap_is_counting()) {
         sg_tracker_give_back(begin, begin + sg_round_up(length, sg_page_bytes()));
+        sg_repeat_forget();
+    }
     bool is_of_fork =
         advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK;
     if (is_of_fork && (is_done || errno == ENOMEM) && length != 0 && sg_lifecycle_enter())
