@@ -98,8 +98,10 @@ static void exec_begin(void)
 static int came_back(int answer)
 {
     int saved_errno = errno;
-    if (!sg_options.is_disabled)
+    if (!sg_options.is_disabled) {
         sg_lifetime_resume();
+        sg_history_ask();
+    }
     errno = saved_errno;
     return answer;
 }

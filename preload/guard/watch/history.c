@@ -133,6 +133,14 @@ void sg_history_consider(void)
         sg_service_thread_begin(&service);
 }
 
+void sg_history_ask(void)
+{
+    if (!sg_segment_is_own() || !is_wanted() || sg_load(&service.presence) != SG_SERVICE_THREAD_RUNNING)
+        return;
+    sg_fetch_add(&history.asked, 1u);
+    wake();
+}
+
 void sg_history_end(bool may_begin)
 {
     const struct timespec step = {0, (long)(10 * MS_NS)};

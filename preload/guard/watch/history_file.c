@@ -45,6 +45,7 @@ enum { NAME_CAPACITY = 64, COPIES_MAX = 4 };
 static struct {
     uint64_t hash;     /* of the last copy; 0: no copy yet */
     uint64_t saved_ns; /* when the copy was made; CLOCK_MONOTONIC */
+    bool is_durable;   /* the copy is on the disk */
     bool is_trimmed;   /* this process has trimmed the directory */
 } last SG_AT_FORK;
 
@@ -207,10 +208,11 @@ long sg_history_save(bool is_durable)
     sg_callsites_name_late();
     uint64_t hash = copy_segment(copy, length);
     long result = 0;
-    if (hash != last.hash || now - last.saved_ns >= REFRESH_NS) {
+    if (hash != last.hash || (is_durable && !last.is_durable) || now - last.saved_ns >= REFRESH_NS) {
         result = save(copy, length, is_durable);
         if (result == 0) {
             last.hash = hash;
+            last.is_durable = is_durable;
             last.saved_ns = now;
         }
     }
