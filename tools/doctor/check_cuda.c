@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "admit/snapshot.h"
 #include "doctor/doctor.h"
 #include "common/bytes.h"
 #include "common/text.h"
@@ -197,19 +198,11 @@ void doctor_check_driver(struct doctor *doctor)
     doctor_figure(finding, "driver_major", major != 0 ? major : SG_UNKNOWN);
 }
 
-/* Returns the memory that no counter of the kernel explains: memory of CUDA programs, and pages that the driver keeps
- * after they were freed. */
+/* Returns the memory of CUDA programs, and of pages that the driver keeps after they were freed. */
 static uint64_t unexplained_bytes(const struct doctor *doctor)
 {
-    static const char *const explained[] = {"MemFree", "Buffers",     "Cached",     "AnonPages",
-                                            "Slab",    "KernelStack", "PageTables", "Hugetlb"};
-    uint64_t left = doctor_meminfo(doctor, "MemTotal");
-    for (size_t i = 0; i < sizeof explained / sizeof explained[0] && left != SG_UNKNOWN; i++) {
-        uint64_t bytes = doctor_meminfo(doctor, explained[i]);
-        if (bytes != SG_UNKNOWN)
-            left -= bytes_min(bytes, left);
-    }
-    return left;
+    bool is_known = doctor_meminfo(doctor, "MemTotal") != SG_UNKNOWN;
+    return is_known ? sg_snapshot_unexplained_kib(doctor->meminfo) * 1024 : SG_UNKNOWN;
 }
 
 /* Returns NVreg_EnableSystemMemoryPools, a mask of page sizes: 0 if the driver has no such option, SG_UNKNOWN if it

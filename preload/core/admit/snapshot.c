@@ -84,11 +84,11 @@ uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char
 }
 
 /* Pages that drivers allocate are in no counter; CUDA memory on unified memory is such pages. */
-static uint64_t unexplained_of(const char *text)
+uint64_t sg_snapshot_unexplained_kib(const char *meminfo)
 {
     static const char *const explained[] = {
         "MemFree:", "Buffers:", "Cached:", "AnonPages:", "Slab:", "KernelStack:", "PageTables:", "Hugetlb:"};
-    return sg_snapshot_unexplained(text, "MemTotal:", explained, SG_ARRAY_LENGTH(explained));
+    return sg_snapshot_unexplained(meminfo, "MemTotal:", explained, SG_ARRAY_LENGTH(explained));
 }
 
 static bool read_meminfo(struct sg_snapshot *snapshot)
@@ -109,7 +109,7 @@ static bool read_meminfo(struct sg_snapshot *snapshot)
     snapshot->free_bytes = sg_text_read_field(text, "MemFree:", 0) * 1024;
     snapshot->idle_cache_bytes = sg_text_read_field(text, "Inactive(file):", 0) * 1024;
     snapshot->swap_free_bytes = sg_text_read_field(text, "SwapFree:", 0) * 1024;
-    snapshot->unexplained_bytes = snapshot->has_cuda ? unexplained_of(text) * 1024 : 0;
+    snapshot->unexplained_bytes = snapshot->has_cuda ? sg_snapshot_unexplained_kib(text) * 1024 : 0;
     return true;
 }
 

@@ -62,6 +62,10 @@ bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes
 /* The field `total` of a file of the kernel less the `count` fields that explain parts of it; not below 0. Any thread. */
 uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char *const *explained, size_t count);
 
+/* The part of MemTotal that no counter of /proc/meminfo explains, in KiB: what CUDA programs hold, and what the driver
+ * keeps. `meminfo`: the text of that file. Any thread. */
+uint64_t sg_snapshot_unexplained_kib(const char *meminfo);
+
 /* Sets a constraint's reserve and floor, which requests are compared with, from its limit_bytes, the options, what
  * sparkguard --set has set, and the user's bounds. */
 void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine);
