@@ -28,10 +28,9 @@ static int is_dev_zero(const void *address)
 /* Whether the meminfo has this line, whose number is in KiB. */
 static int shows(const char *name, unsigned kib)
 {
-    char text[1024], line[64];
+    char text[1024];
     read_file(machine_path, text, sizeof text);
     const char *found = strstr(text, name);
-    snprintf(line, sizeof line, "%u kB\n", kib);
     return found && strtoul(found + strlen(name), NULL, 10) == kib;
 }
 
