@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from lib.target import ROOT
 from lib.units import GIB, MIB
 from records import compare, four_states, processes, trainer, without_user  # noqa: F401 (a fixture)
 from screen import all_shown
@@ -456,3 +457,10 @@ def test_what_was_found_of_the_driver_is_told_by_name_and_against_assumptions_in
     assert set(found[2].values()) == {"unknown"}
     assert "\nfound: the driver refuses what fits\n" in report.run(1).stdout
     assert "\nfound: " not in report.run(2).stdout
+
+
+@pytest.mark.parametrize("page", ["docs/assumptions.md", "docs/man/sparkguard-report.1"])
+def test_each_fact_of_the_driver_is_described(page):
+    names = re.findall(r'^SG_DRIVER_FACT\(\w+, "(\w+)"', (ROOT / "include/driver_facts.def").read_text(), re.MULTILINE)
+    assert len(names) == 7
+    assert [name for name in names if name not in (ROOT / page).read_text()] == []

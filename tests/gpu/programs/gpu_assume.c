@@ -1,5 +1,6 @@
 /*
- * gpu_assume.c - one assumption of docs/assumptions.md, by its number: what was measured, and whether it holds.
+ * gpu_assume.c - one assumption of docs/assumptions.md, by the number of its RESULT there: what was measured, and whether
+ * it holds.
  *
  *     gpu_assume NUMBER
  *

@@ -416,7 +416,7 @@ os.waitpid(pid, 0)
 
 
 def test_import_of_an_own_export_counts_with_the_handle_that_was_exported(sim):
-    """Under another number it is like an import of another process's memory (docs/assumptions.md, 16)."""
+    """Under another number it is like an import of another process's memory (docs/assumptions.md)."""
     points = sim.script_points(
         VMM + "h = create(); r = imported(share(h, 1), 1); assert r.value != h.value; a = reserve(); map(a, r); point(); release(h); point(); unmap(a); release(r); point()"
     )
