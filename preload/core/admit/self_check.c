@@ -8,11 +8,14 @@
 #include "admit/snapshot.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/pages.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
+
+#include <string.h>
 
 #define RETURN_NS UINT64_C(3000000000) /* what is not back by then, never comes back */
 #define MISSES_MAX 2
@@ -89,9 +92,24 @@ static void note_surprise(void)
         return;
     sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_OBSERVED);
     say("the driver surprised the guard three times: requests for device memory are observed and not refused",
-        "sparkguard: the driver did three times what the guard does not expect: from now on cudaMalloc is observed "
-        "here "
-        "and not refused (sparkguard --check --cuda)");
+        "sparkguard: the driver did three times what the guard does not expect: from now on "
+        "cudaMalloc is observed here and not refused (sparkguard --check --cuda)");
+}
+
+static uint64_t above(uint64_t more, uint64_t less)
+{
+    return more > less ? more - less : 0;
+}
+
+/* The kernel's counters lag by some MiB. So three quarters are all, and an eighth is nothing. */
+static uint64_t all_of(uint64_t bytes)
+{
+    return bytes - bytes / 4;
+}
+
+static uint64_t nothing_of(uint64_t bytes)
+{
+    return bytes / 8;
 }
 
 /* ---- one measurement ------------------------------------------------------------------------------------------ */
@@ -112,6 +130,28 @@ static uint64_t sum_others(uint64_t *live_bytes)
     return flight;
 }
 
+/* Free pages in the lists of processors: in no counter of /proc/meminfo, and up to an eighth of the machine. A call may
+ * be served from them, and a free may fill them. 0 where they cannot be read. Under the decision lock. */
+static uint64_t listed_bytes(void)
+{
+    static char path[SG_PATH_CAPACITY + 64], all[65536]; /* too large for a small stack */
+    static const char key[] = "count:";
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    uint64_t pages = 0;
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, "/proc/zoneinfo");
+    if (sg_text_read_file(path, all, sizeof all) <= 0)
+        return 0;
+    for (const char *line = all; line != NULL; line = strchr(line, '\n')) {
+        line += strspn(line, "\n ");
+        if (strncmp(line, key, sizeof key - 1) != 0)
+            continue;
+        line += sizeof key - 1;
+        pages += sg_text_read_number(&line);
+    }
+    return pages * sg_page_bytes();
+}
+
 /* Under the decision lock. Reads the kernel's figures alone: a snapshot for decisions would count the request that is
  * in flight twice, and show that as memory that was short. */
 static struct look look_at_machine(uint64_t own_flight)
@@ -124,7 +164,7 @@ static struct look look_at_machine(uint64_t own_flight)
     sg_snapshot_refresh(&snapshot);
     return (struct look){
         .is_comparable = snapshot.is_whole && is_alone,
-        .unexplained_bytes = snapshot.unexplained_bytes,
+        .unexplained_bytes = above(snapshot.unexplained_bytes, listed_bytes()),
         .live_bytes = live,
     };
 }
@@ -133,11 +173,6 @@ static struct look look_at_machine(uint64_t own_flight)
 static bool are_comparable(const struct look *before, const struct look *after)
 {
     return before->is_comparable && after->is_comparable && before->live_bytes == after->live_bytes;
-}
-
-static uint64_t above(uint64_t more, uint64_t less)
-{
-    return more > less ? more - less : 0;
 }
 
 /* Finds whether the bytes of a late free have come back since. */
@@ -212,8 +247,8 @@ static void end_pinned(const struct sg_request *request, uint64_t after)
     uint64_t before = state.shared_before, rise = above(after, before), size = request->size_bytes;
     if (before == SG_UNKNOWN || after == SG_UNKNOWN)
         return;
-    if (rise >= size - size / 8 || rise < size / 8)
-        find_once(SG_DRIVER_PINNED, rise >= size / 8);
+    if (rise >= all_of(size) || rise < nothing_of(size))
+        find_once(SG_DRIVER_PINNED, rise >= all_of(size));
 }
 
 /* A request that was granted although it does not fit shows nothing, and neither does one that nobody judged. */
@@ -249,7 +284,7 @@ static void note_taken(uint64_t size, uint64_t fall)
 {
     uint64_t kept = state.kept_bytes;
     state.kept_bytes = 0;
-    if (fall < size - size / 8)
+    if (fall < all_of(size))
         return;
     if (kept >= size)
         find_once(SG_DRIVER_POOL_SERVES, false);
@@ -284,7 +319,7 @@ void sg_self_check_end(const struct sg_request *request, bool is_served, bool is
         uint64_t size = request->size_bytes, fall = above(after.unexplained_bytes, state.before.unexplained_bytes);
         if (is_refused || is_served)
             note_answer(request, is_served);
-        if (is_served && fall < size / 8)
+        if (is_served && fall < nothing_of(size))
             note_miss(has_pools);
         if (is_served)
             note_taken(size, fall);
@@ -313,7 +348,7 @@ void sg_self_check_end_free(uint64_t bytes, bool is_freed)
     bool has_pools = sg_driver_pool_is_used();
     sg_lock_release(&sg_decision_lock, &lock);
     uint64_t back = above(state.before.unexplained_bytes, after.unexplained_bytes);
-    bool is_back = back >= bytes - bytes / 8, is_kept = back < bytes / 8;
+    bool is_back = back >= all_of(bytes), is_kept = back < nothing_of(bytes);
     if (is_freed && are_comparable(&state.before, &after) && (is_back || is_kept)) {
         find_once(has_pools ? SG_DRIVER_KEEPS : SG_DRIVER_RETURNS, has_pools ? is_kept : is_back);
         state.kept_bytes = has_pools && is_kept ? bytes : 0;

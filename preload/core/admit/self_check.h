@@ -2,10 +2,10 @@
  * self_check.h - checks, beside the program's own large CUDA calls, what the guard assumes of the driver of a device
  * without memory of its own.
  *
- * The measure is the memory that no counter of the kernel explains (snapshot.h): what the driver takes from the machine
- * raises it by its size, whatever others do with their own memory meanwhile. A measurement counts only if no guarded
- * process has another request for device memory in flight, and none of them takes or frees any meanwhile. What was
- * found is in the record (sg_machine.driver_facts).
+ * The measure is the memory that no counter of the kernel explains (snapshot.h), less the free pages that processors
+ * keep in lists: what the driver takes from the machine raises it by its size, whatever others do with their own memory
+ * meanwhile. A measurement counts only if no guarded process has another request for device memory in flight, and none
+ * of them takes or frees any meanwhile. What was found is in the record (sg_machine.driver_facts).
  *
  * Where device memory does not come out of the machine's memory, the driver alone judges requests for it. After three
  * surprises such requests are observed and not refused. Either is said once on stderr, and is an event of the record.

@@ -1,7 +1,11 @@
 """What the guard assumes of the driver is checked beside the program's own large calls; what is wrong makes it pass, and not refuse."""
 
+import mmap
+import re
+
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY
+from lib.waiting import wait_until
 
 SIZE = 256 * MIB
 MACHINE = 8 * GIB
@@ -194,3 +198,30 @@ say(result=take("cuMemAlloc_v2", {ROOM + GIB})[0])
 def test_nothing_is_found_of_a_card_with_memory_of_its_own(sim, spark):
     done = sim.script(BEGIN + f"give(get({SIZE}))", **spark | {"SGSIM_KIND": "discrete"})
     assert known(done) == {} and done.stderr == ""
+
+
+ZONES = """Node 0, zone   Normal
+  pages free     1000
+  pagesets
+    cpu: 0
+              count:    {pages}
+              high:     {pages}
+    cpu: 1
+              count:    7
+"""
+
+
+def test_pages_from_the_lists_of_processors_are_the_machines(sim):
+    """No counter of /proc/meminfo has them: a call that they serve alone would seem to take nothing."""
+    spark = sim.machine(MACHINE, MACHINE - GIB) | VARIABLES | {"SGSIM_MEMINFO": None, "SPARKGUARD_RESERVE": GIB}
+    sim.meminfo.write_text(re.sub(r"AnonPages: *\d+", "AnonPages: 0", sim.meminfo.read_text()))
+    go, zones = sim.scratch / "go", sim.root / "proc" / "zoneinfo"
+    zones.write_text(ZONES.format(pages=SIZE // mmap.PAGESIZE))
+    text = BEGIN + f"held = get({SIZE}); quiet()"
+    with sim.tenant(text, SGSIM_HOLD=f"cuMemAlloc_v2:1:{go}", **spark) as tenant:
+        wait_until(lambda: go.with_name("go.held").exists())
+        zones.write_text(ZONES.format(pages=0))
+        go.touch()
+        tenant.quiet()
+        [process] = sim.guard.processes(tenant.pid)
+    assert process["driver_facts"]["device_memory_is_the_machines"] == "proved"

@@ -11,7 +11,8 @@
 #include "launch/check/check.h"
 
 #define PINNED_BYTES ((size_t)2 << 20)
-#define ROUNDS 2 /* one call that takes nothing proves nothing, and what is freed first may serve the second */
+#define ROUNDS \
+    4 /* one call that takes nothing proves nothing, and one beside another guarded process is not measured */
 #define ATTRIBUTE_INTEGRATED 18
 
 /* The calls of the driver, as in cuda.h: a device is an int, an address has 64 bits, an error is 0 for success. */
