@@ -190,6 +190,7 @@ clean: ## remove build/
 print-exports:
 	@sed -n 's/^SG_HOOK_[A-Z]*(\([A-Za-z0-9_]*\).*/\1/p' preload/guard/hooks/hooks.def
 	@sed -n 's/^int \(sparkguard_[a-z_]*\)(.*/\1/p' include/sparkguard.h include/sparkguard_abi.h
+	@echo __asan_default_options # sanitizer.c
 
 help: ## this text
 	@sed -e '/^include tests/r tests/tests.mk' -e '/^include scripts/r scripts/package.mk' Makefile | awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \

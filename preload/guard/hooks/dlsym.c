@@ -9,6 +9,7 @@
  * depend on that address.
  */
 #include "hooks/dlsym.h"
+#include "hooks/lifecycle.h"
 #include "hooks/runtime.h"
 
 #include "base/atomics.h"
@@ -137,7 +138,7 @@ static int allowed_mode(int mode)
     if ((mode & RTLD_DEEPBIND) == 0)
         return mode;
     if (!sg_options_are_read())
-        sg_options_read(environ); /* the constructor of another library runs before ours */
+        sg_lifecycle_read_options(); /* the constructor of another library runs before ours */
     return sg_options.is_disabled || sg_options.deepbind_kept ? mode : mode & ~RTLD_DEEPBIND;
 }
 

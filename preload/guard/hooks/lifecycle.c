@@ -21,6 +21,7 @@
 #include "account/phases.h"
 #include "hooks/cuda/mempool.h"
 #include "hooks/real.h"
+#include "hooks/sanitizer.h"
 #include "watch/victim.h"
 #include "shared/givers.h"
 #include "shared/segment.h"
@@ -167,6 +168,16 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
 int __cxa_at_quick_exit(void (*handler)(void *), void *owner) __attribute__((weak)); /* not in musl, nor is on_exit */
 extern int on_exit(void (*handler)(int, void *), void *argument) __attribute__((weak));
 
+void sg_lifecycle_read_options(void)
+{
+    bool passes = sg_sanitizer_is_behind();
+    if (passes) /* before other threads may see the options as read */
+        sg_options.is_disabled = 1;
+    sg_options_read(environ);
+    if (passes)
+        sg_options.is_disabled = 1;
+}
+
 /* Registers the fork handlers before all others. The handlers registered first run last before a fork and first after
  * it. Therefore requests that other libraries' handlers make before the fork are among the parent's figures, and
  * requests that they make in the child are the child's. */
@@ -175,7 +186,7 @@ static void register_fork(void)
     static uint32_t is_done SG_AT_START;
     uint32_t not_done = 0;
     if (!sg_options_are_read())
-        sg_options_read(environ);
+        sg_lifecycle_read_options();
     if (!sg_options.is_disabled && sg_cas_u32(&is_done, &not_done, 1))
         (void)__register_atfork(before_fork, end_fork, after_fork_in_child, &__dso_handle);
 }
@@ -195,11 +206,14 @@ SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), voi
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
+/* The process whose record says that every call passes through; 0: none. */
+static uint32_t passing_pid;
+
 static void end(int exit_code, bool may_begin)
 {
     static uint32_t is_over SG_AT_START;
     uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
-    if (sg_options.is_disabled || over == pid || !sg_cas_u32(&is_over, &over, pid))
+    if ((sg_options.is_disabled && pid != passing_pid) || over == pid || !sg_cas_u32(&is_over, &over, pid))
         return;                  /* compared by PID: a forked child ends once more */
     if (sg_procfs_is_owner(pid)) /* not a child of vfork: the count is its parent's */
         sg_refusal_end();
@@ -301,12 +315,26 @@ static void set_oom_score(int64_t score)
         sg_log_line("sparkguard: cannot write /proc/self/oom_score_adj (SPARKGUARD_OOM_SCORE_ADJ)");
 }
 
+/* Begins a record all the same, so that a report shows why nothing is counted. */
+static void note_passing(void)
+{
+    const char *value = getenv(sg_option_table[SG_OPTION_DISABLE].variable);
+    if (value != NULL && strcmp(value, "1") == 0)
+        return;
+    passing_pid = sg_sys_getpid();
+    sg_segment_attach();
+    sg_segment_add_event("passes everything through: the program has a sanitizer's runtime");
+    (void)on_exit(at_exit, NULL);
+}
+
 __attribute__((constructor)) static void set_up(void)
 {
     int saved_errno = errno;
     sg_log_begin();
     sg_real_begin();
-    sg_options_read(environ);
+    sg_lifecycle_read_options();
+    if (sg_sanitizer_is_behind())
+        note_passing();
     if (!sg_options.is_disabled) {
         sg_thread_find_single();
         sg_procfs_begin();

@@ -14,12 +14,16 @@
 /* Starts the bookkeeping of a forked child anew, as the handlers of fork do, in a child made by a raw clone(2). */
 void sg_lifecycle_raw_fork(void);
 
+/* Reads the options, once there is an environment. Where every call passes through (sanitizer.h), the library is
+ * disabled. */
+void sg_lifecycle_read_options(void);
+
 /* Begins a slow path; every slow path calls this first. Returns false if the call must pass through unjudged and
  * uncounted. Any thread. */
 static inline bool sg_lifecycle_enter(void)
 {
     if (SG_UNLIKELY(!sg_options_are_read()))
-        sg_options_read(environ); /* the constructor of another library runs before ours */
+        sg_lifecycle_read_options(); /* the constructor of another library runs before ours */
     if (SG_UNLIKELY(sg_options.is_disabled))
         return false;
     if (SG_UNLIKELY(sg_load_relaxed(&sg_wipe.is_armed) == 0 && !sg_thread_arm()))
