@@ -7,19 +7,15 @@ larger ones are those of tests/guest64k.
 """
 
 import math
-import os
-import platform
 import re
 import shutil
 import signal
 import subprocess
-import time
-from pathlib import Path
 
 import pytest
+from lib import guest as machine
+from lib.target import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-DEPS = ROOT / ".deps/guest"
 PROGRAMS = ROOT / "tests/lab/programs"
 MIB = 1 << 20
 MEMORY_MIB, SWAP_MIB = 384, 512
@@ -28,13 +24,6 @@ FELT_SECONDS = 2
 FELT_PAGES = 1000  # 500 a second can be read
 
 pytestmark = pytest.mark.long
-
-IS_NATIVE = {"amd64": platform.machine() == "x86_64", "arm64": platform.machine() == "aarch64"}
-MACHINE = {
-    "amd64": ["qemu-system-x86_64", "-append", "console=ttyS0 quiet panic=-1"],
-    "arm64": ["qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on", "-append", "console=ttyAMA0 quiet panic=-1"],
-}
-LIBC = {"amd64": ("/lib64/ld-linux-x86-64.so.2", "libc.so.6"), "arm64": ("/lib/ld-linux-aarch64.so.1", "libc.so.6")}
 
 INIT = """#!/bin/busybox sh
 bb=/bin/busybox
@@ -91,64 +80,29 @@ class Guest:
 
     def __init__(self, architecture, build, scratch):
         self.architecture, self.scratch = architecture, scratch
-        self.cross = "" if IS_NATIVE[architecture] else {"amd64": "x86_64", "arm64": "aarch64"}[architecture] + "-linux-gnu-"
-        self.library = (build if IS_NATIVE[architecture] else ROOT / "build/aarch64") / "libsparkguard.so"
-        for needed in (DEPS / architecture, self.library):
+        self.library = (build if machine.IS_NATIVE[architecture] else ROOT / "build/aarch64") / "libsparkguard.so"
+        for needed in (machine.DEPS / architecture, self.library):
             if not needed.exists():
                 pytest.skip(f"{needed.relative_to(ROOT)} is not there")
-        if not shutil.which(f"{self.cross}gcc"):
-            pytest.skip(f"no {self.cross}gcc")
+        self.compiler = machine.compiler(architecture)
+        if not shutil.which(self.compiler):
+            pytest.skip(f"no {self.compiler}")
 
     def initramfs(self, environment):
-        tree, loader, libc = self.scratch / "tree", *LIBC[self.architecture]
-        shutil.rmtree(tree, ignore_errors=True)
-        for folder in ("bin", "dev", "proc", "sys", "lib", "lib64"):
-            (tree / folder).mkdir(parents=True)
-        compiler = f"{self.cross}gcc"
+        tree = self.scratch / "tree"
+        machine.make_tree(tree, self.architecture)
         for name in ("hog", "canary"):
-            subprocess.run([compiler, "-std=gnu11", "-O2", "-pthread", "-o", tree / name, PROGRAMS / f"{name}.c"], check=True)
-        for name, place in ((Path(loader).name, loader[1:]), (libc, f"lib/{libc}")):
-            found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
-            shutil.copy(found if os.path.isabs(found) else loader, tree / place)
-        shutil.copy(DEPS / self.architecture / "bin/busybox", tree / "bin")
+            subprocess.run([self.compiler, "-std=gnu11", "-O2", "-pthread", "-o", tree / name, PROGRAMS / f"{name}.c"], check=True)
         shutil.copy(self.library, tree)
         words = {"seconds": MOST_SECONDS, "most_mib": GREEDY_MIB, "hold_seconds": HOLD_SECONDS, "environment": environment}
         (tree / "init").write_text(INIT.format(**words))
         (tree / "init").chmod(0o755)
-        native = next(name for name, is_native in IS_NATIVE.items() if is_native)
-        pack = f"find . | {DEPS}/{native}/bin/busybox cpio -o -H newc"
-        image = self.scratch / "initramfs"
-        with image.open("wb") as out:
-            subprocess.run(pack, shell=True, check=True, cwd=tree, stdout=out, stderr=subprocess.DEVNULL)
-        return image
-
-    def command(self, environment):
-        program, *options = MACHINE[self.architecture]
-        (kernel,) = (DEPS / self.architecture / "boot").glob("vmlinuz-*")
-        swap = self.scratch / "swap"
-        with swap.open("wb") as file:
-            file.truncate(SWAP_MIB * MIB)
-        drive = f"file={swap},format=raw,if=none,id=swap,throttling.iops-read=500"
-        share = DEPS / "qemu/usr/share"
-        command = ["setpriv", "--pdeathsig", "KILL", DEPS / "qemu/usr/bin" / program, *options, "-accel", "tcg"]
-        command += ["-m", str(MEMORY_MIB), "-smp", "2", "-kernel", kernel, "-initrd", self.initramfs(environment)]
-        command += ["-drive", drive, "-device", "nvme,serial=swap,drive=swap"]
-        command += ["-L", share / "qemu", "-L", share / "seabios", "-nic", "none", "-display", "none"]
-        return [*command, "-serial", "stdio", "-monitor", "none", "-no-reboot"]
+        return machine.pack(tree, self.scratch / "initramfs")
 
     def live(self, environment=""):
-        (libraries,) = (DEPS / "qemu/usr/lib").glob("*-linux-gnu")
-        env = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(libraries)}
-        start = time.monotonic()
-        command = self.command(environment)
-        with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as qemu:
-            try:
-                said, _ = qemu.communicate(timeout=MOST_SECONDS)
-            except subprocess.TimeoutExpired:
-                qemu.kill()
-                said, _ = qemu.communicate()
-        text = said.decode(errors="replace").replace("\r", "")
-        return Run(text, "\nthe end" in text, time.monotonic() - start)
+        (kernel,) = (machine.DEPS / self.architecture / "boot").glob("vmlinuz-*")
+        swap = machine.disk(self.scratch / "swap", SWAP_MIB, "swap", **{"throttling.iops-read": 500})
+        return Run(*machine.live(machine.command(self.architecture, kernel, self.initramfs(environment), MEMORY_MIB, *swap), MOST_SECONDS))
 
 
 @pytest.fixture(params=["amd64", "arm64"])
