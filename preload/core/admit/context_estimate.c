@@ -29,13 +29,25 @@ static uint64_t most_believed(void)
     return most > FIRST_GUESS ? most : FIRST_GUESS;
 }
 
+/* For the first context of a machine. A machine with less than 8 GiB is a virtual one or a test's. */
+static uint64_t first_guess(void)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    if (sg_own->machine.total_bytes == 0) /* the first request of this process */
+        sg_headroom_refresh(0, false);
+    uint64_t total = sg_own->machine.total_bytes;
+    sg_lock_release(&sg_decision_lock, &lock);
+    return total != 0 && total / MOST_PART < FIRST_GUESS ? total / MOST_PART : FIRST_GUESS;
+}
+
 /* The registry may hold any value, so the estimate is bounded like a measurement. */
 uint64_t sg_context_estimate_expected_bytes(void)
 {
     sg_admission_join();
     uint64_t expected = sg_load(&sg_entry_registry()->context_bytes), most = most_believed();
     if (expected == 0)
-        return FIRST_GUESS;
+        return first_guess();
     return expected < most ? expected : most;
 }
 

@@ -67,6 +67,16 @@ CHILD_TEST(what_is_believed_goes_by_the_machine)
     CHECK_EQUAL(sg_context_estimate_expected_bytes(), 512 * MIB);
 }
 
+CHILD_TEST(the_first_guess_is_no_more_than_a_sixteenth_of_the_machine)
+{
+    static const uint64_t guess[][2] = {{0, 512}, {SG_UNKNOWN / MIB, 512}, {8192, 512}, {8176, 511}, {1280, 80}};
+    begin(0);
+    for (size_t i = 0; i < sizeof guess / sizeof guess[0]; i++) {
+        sg_own->machine.total_bytes = guess[i][0] * MIB;
+        CHECK_EQUAL(sg_context_estimate_expected_bytes(), guess[i][1] * MIB);
+    }
+}
+
 CHILD_TEST(what_is_in_the_books_is_not_the_contexts)
 {
     struct sg_context_estimate_figures after = before;
@@ -110,6 +120,7 @@ int main(void)
         cmocka_unit_test(the_next_one_is_asked_for_the_median_of_the_last_three),
         cmocka_unit_test(of_two_one_that_is_absurd_leaves_the_other),
         cmocka_unit_test(what_is_believed_goes_by_the_machine),
+        cmocka_unit_test(the_first_guess_is_no_more_than_a_sixteenth_of_the_machine),
         cmocka_unit_test(what_is_in_the_books_is_not_the_contexts),
         cmocka_unit_test(what_cannot_be_told_is_not_learned),
     };
