@@ -19,6 +19,7 @@ MACHINE = {
     "amd64": ("qemu-system-x86_64", (), "console=ttyS0"),
     "arm64": ("qemu-system-aarch64", ("-M", "virt", "-cpu", "max,pauth-impdef=on"), "console=ttyAMA0"),
 }
+ERASE = "\x1b[K"  # the library's messages begin with it where they go to a terminal, as the serial line is one
 LIBC = {"amd64": ("/lib64/ld-linux-x86-64.so.2", "libc.so.6"), "arm64": ("/lib/ld-linux-aarch64.so.1", "libc.so.6")}
 
 
@@ -76,5 +77,5 @@ def live(command, most_seconds):
         except subprocess.TimeoutExpired:
             qemu.kill()
             said, _ = qemu.communicate()
-    text = said.decode(errors="replace").replace("\r", "")
+    text = said.decode(errors="replace").replace("\r", "").replace(ERASE, "")
     return text, "\nthe end" in text, time.monotonic() - start
