@@ -463,19 +463,20 @@ enum sg_claim { SG_CLAIM_EMPTY = 0, SG_CLAIM_LIVE = 1, SG_CLAIM_DEAD = 2 };
 #define SG_SOURCE_UNBOUNDED UINT64_C(1)
 
 struct sg_registry_entry {
-    struct sg_slot slot;            /* as in the segment, but magic is 0 and state is RUNNING or REPLACED */
-    uint64_t claim;                 /* (atomic) generation << 2 | enum sg_claim */
-    uint64_t ticket;                /* (atomic) of the request being decided */
-    uint64_t queued_bytes;          /* (atomic) size of that request; valid while there is a ticket */
-    uint64_t queued_source;         /* (atomic) memory that the request takes from */
-    uint64_t bounded_flight_bytes;  /* (atomic) part of slot.in_flight_bytes that cgroups bound */
-    uint64_t device_flight_bytes;   /* (atomic) part of slot.in_flight_bytes that is memory of discrete devices */
-    uint64_t flight_device;         /* (atomic) identity of that device, common to all processes; SG_UNKNOWN: several */
-    uint64_t published_ns;          /* (atomic) time of the last scan of promised_bytes; CLOCK_MONOTONIC */
-    uint64_t watched_ns;            /* (atomic) last round of a watchdog that may end the process; 0: none */
-    uint64_t holds_bounded_bytes;   /* (atomic) freed on exit: growth of RssAnon since fork, and pinned bytes */
-    uint64_t holds_unbounded_bytes; /* (atomic) freed on exit: device memory taken from the machine */
-    uint64_t reclaim_until_ns;      /* (atomic) deadline of a page-cache reclaim in progress, else 0 */
+    struct sg_slot slot;           /* as in the segment, but magic is 0 and state is RUNNING or REPLACED */
+    uint64_t claim;                /* (atomic) generation << 2 | enum sg_claim */
+    uint64_t ticket;               /* (atomic) of the request being decided */
+    uint64_t queued_bytes;         /* (atomic) size of that request; valid while there is a ticket */
+    uint64_t queued_source;        /* (atomic) memory that the request takes from */
+    uint64_t bounded_flight_bytes; /* (atomic) part of slot.in_flight_bytes that cgroups bound */
+    uint64_t device_flight_bytes;  /* (atomic) part of slot.in_flight_bytes that is memory of discrete devices */
+    uint64_t flight_device;        /* (atomic) identity of that device, common to all processes; SG_UNKNOWN: several */
+    /* (atomic) CLOCK_MONOTONIC: time of the last scan of promised_bytes; of a waiting claim, of its last try */
+    uint64_t published_ns;
+    uint64_t watched_ns;              /* (atomic) last round of a watchdog that may end the process; 0: none */
+    uint64_t holds_bounded_bytes;     /* (atomic) freed on exit: growth of RssAnon since fork, and pinned bytes */
+    uint64_t holds_unbounded_bytes;   /* (atomic) freed on exit: device memory taken from the machine */
+    uint64_t reclaim_until_ns;        /* (atomic) deadline of a page-cache reclaim in progress, else 0 */
     uint64_t scanned_anonymous_bytes; /* (atomic) RssAnon and unused credit at the last scan; 0: not comparable */
     uint64_t pinned_bytes;            /* (atomic) live bytes of domain pinned */
     uint64_t managed_bytes;           /* (atomic) live bytes of domain managed */
@@ -549,7 +550,8 @@ _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
  * themselves, and back when the job frees them.
  *
  * A claim that is not granted yet waits in a queue: claim_wanted_bytes is its size. The claim with the highest priority
- * is first, and among these the one with the lowest place. Only the first one is decided on.
+ * is first, and among these the one with the lowest place. Only the first one is decided on. One whose process has not
+ * tried for three seconds (it is stopped) is passed over, and keeps its place.
  */
 
 /* Memory that a job holds beyond its claims is lent: the jobs that have a callback are asked for it before a request of

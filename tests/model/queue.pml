@@ -34,6 +34,8 @@
  *     KILLS             how many may be killed (0). Searched with two claims; with three there are too many states
  *     RAISERS           how many raise claim 0 (0)
  *     LOWERS            how many lower claim 0 (0)
+ *     STOPS             how many may be stopped, between any two accesses, for a moment or until nothing else moves (0). `order` and `first` speak
+ *                       of the others then: who is stopped is passed over
  *     STEPS             how often the wait of each may end by its step when nothing else moves (1). Without a step
  *                       (BREAK_NO_STEP) `first` does not hold: the death of a process wakes nobody, and two claims may
  *                       both be first for a moment, when one has taken an earlier place and is not published yet; each
@@ -62,6 +64,9 @@
 #ifndef LOWERS
 #define LOWERS 0
 #endif
+#ifndef STOPS
+#define STOPS 0
+#endif
 #ifdef BREAK_NO_STEP
 #define STEPS 0
 #endif
@@ -81,12 +86,13 @@
 byte places, epoch, asked;
 bool is_live[ENTRIES], is_killed[CLAIMS];
 byte wanted[ENTRIES], claimed[ENTRIES], place[ENTRIES], ticket[ENTRIES], queued[ENTRIES];
-byte kills, steps[CLAIMS];
+byte kills, steps[CLAIMS], stops;
+bool is_stopped[ENTRIES], was_stopped[ENTRIES];
 
 #define IS_BEFORE(a, b) \
     (DIGIT(PRIORITIES, a) != DIGIT(PRIORITIES, b) -> DIGIT(PRIORITIES, a) > DIGIT(PRIORITIES, b) : place[a] < place[b])
 #define COUNTS(i) ((i) != me && is_live[i])
-#define WAITS(i) (is_live[i] && !is_killed[i] && wanted[i] != 0)
+#define WAITS(i) (is_live[i] && !is_killed[i] && wanted[i] != 0 && !is_stopped[i])
 #define HAS_STEPPED(i) ((i) >= CLAIMS || !WAITS((i) % CLAIMS) || steps[(i) % CLAIMS] == STEPS)
 
 /* Goes through the entries; what is done for entry j is one access. */
@@ -131,7 +137,11 @@ inline note_those_before()
 inline count_before()
 {
     is_first = true;
+#ifdef BREAK_WAITS_FOR_STOPPED
     FOR_ALL(CLAIMS, is_first = is_first && !(COUNTS(j) && wanted[j] != 0 && IS_BEFORE(j, me)))
+#else
+    FOR_ALL(CLAIMS, is_first = is_first && !(COUNTS(j) && wanted[j] != 0 && !is_stopped[j] && IS_BEFORE(j, me)))
+#endif
 }
 
 /* sg_peers_sum(): the tickets before this one. */
@@ -162,7 +172,7 @@ inline check_sum()
         do
         :: j == CLAIMS -> break
         :: else ->
-            assert(!(before & (1 << j)) || !WAITS(j)); /* order */
+            assert(!(before & (1 << j)) || !WAITS(j) || was_stopped[j] || was_stopped[me]); /* order */
             j++
         od;
         all = 0;
@@ -205,7 +215,7 @@ inline decide()
     atomic { ticket[me] = NONE; queued[me] = 0; is_first = false }
 }
 
-proctype Claimant(byte me)
+proctype Claimant(byte me) provided (!is_stopped[me])
 {
     byte seen, j, own, sum, more, before, all;
     bool is_first, is_granted, has_found;
@@ -307,6 +317,28 @@ end_waits:
     epoch++
 }
 
+/* Who waits looks again and again: a stop, or its end, must be seen by the next look. */
+inline step_again()
+{
+    steps[0] = 0;
+    steps[1] = 0
+}
+
+proctype Stopper() /* with two claims */
+{
+    byte i;
+    do
+    :: stops < STOPS ->
+        select(i : 0 .. (CLAIMS - 1));
+        atomic { is_stopped[i] = true; was_stopped[i] = true; stops++; step_again() };
+        if
+        :: true -> atomic { is_stopped[i] = false; step_again() }
+        :: true -> atomic { timeout -> is_stopped[i] = false; step_again() } /* when nothing else moves; before or after Monitor looks */
+        fi
+    :: break
+    od
+}
+
 proctype Killer()
 {
     byte i;
@@ -333,6 +365,7 @@ proctype Monitor()
         :: i == CLAIMS -> break
         :: else ->
             all = all + (is_live[i] && !is_killed[i] -> claimed[i] : 0);
+            all = all + (is_stopped[i] && ticket[i] != NONE -> queued[i] : 0); /* in its decision */
             i++
         od;
         i = 0;
@@ -380,6 +413,9 @@ init
             i++
         od;
         run Killer();
+#if STOPS
+        run Stopper();
+#endif
         run Monitor()
     }
 }

@@ -4,6 +4,7 @@
 #include "shared/claims.h"
 
 #include "base/atomics.h"
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/procfs.h"
 #include "base/syscall.h"
@@ -42,6 +43,9 @@ static uint16_t places[PLACES];
 static uint32_t job_count;
 
 static bool has_begun, counts_own;
+
+/* Whoever waits for a claim tries again within a second, and stamps its entry. An older stamp is a stopped process's. */
+#define STOPPED_NS UINT64_C(3000000000)
 
 /* The claim that this process has queued; NULL: none. */
 static struct sg_registry_entry *queued SG_AT_FORK;
@@ -350,14 +354,23 @@ static bool is_before(const struct sg_registry_entry *a, const struct sg_registr
     return priority_a != priority_b ? priority_a > priority_b : sg_load(&a->claim_place) < sg_load(&b->claim_place);
 }
 
+/* Whether the claim's process has not tried for long. Its own time may be a little later than `now`. */
+static bool is_stopped(const struct sg_registry_entry *entry, uint64_t now)
+{
+    int64_t ago = (int64_t)(now - sg_load(&entry->published_ns));
+    return ago >= (int64_t)STOPPED_NS || ago <= -(int64_t)STOPPED_NS;
+}
+
 uint64_t sg_claims_count_before(void)
 {
     struct sg_registry *registry = sg_entry_registry();
+    const uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     uint64_t count = 0;
+    sg_store(&queued->published_ns, now);
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         count += entry != queued && sg_entry_is_claim(entry) && sg_entry_is_live(entry) &&
-                 sg_load(&entry->claim_wanted_bytes) != 0 && is_before(entry, queued);
+                 sg_load(&entry->claim_wanted_bytes) != 0 && !is_stopped(entry, now) && is_before(entry, queued);
     }
     return count;
 }

@@ -295,6 +295,7 @@ static void fill_claim(struct sg_registry_entry *entry, const struct sg_claim_en
     entry->slot.inherited_bytes = entry->slot.limit_bytes = entry->slot.inherited_promise_bytes = 0;
     entry->slot.flags = SG_SLOT_CLAIM;
     entry->parent_entry = entry->parent_claim = 0;
+    entry->published_ns = sg_clock_ns(CLOCK_MONOTONIC);
     entry->claim_wanted_bytes = words->wanted_bytes;
     entry->claim_place = words->place;
     entry->claim_priority = (uint64_t)words->priority;

@@ -251,6 +251,19 @@ def test_killed_claimant_makes_room_in_the_queue(place, claims):
     assert small.wait(60) == 0
 
 
+def test_stopped_claimant_is_passed_over_and_has_its_turn_later(place, claims):
+    claims.holder("5G", job="first")
+    stopped = claims.start("5G", "--claim-wait=600", job="stopped")
+    claims.wait_in_queue("stopped", 1)
+    os.killpg(stopped.pid, signal.SIGSTOP)
+    assert claims.run("1G", "--claim-wait=60", job="behind").returncode == 0
+    assert claims.queue() == {"stopped": 1}
+    os.killpg(stopped.pid, signal.SIGCONT)
+    behind = claims.start("4G", "--claim-wait=600", job="later")
+    claims.wait_in_queue("later", 2)
+    behind.kill()
+
+
 def test_signal_ends_the_wait(place, claims):
     claims.holder("6G", job="first")
     waiter = claims.start("7G", "--claim-wait=60")
