@@ -89,6 +89,7 @@ enum sg_slot_flag {
     /* A bound of the administrator (SG_BOUNDS_FILE) is in force: */
     SG_SLOT_LIMIT_BOUND = 1u << 10,   /* as the limit */
     SG_SLOT_RESERVE_BOUND = 1u << 11, /* as the reserve of the machine */
+    SG_SLOT_SILENT = 1u << 13,        /* registry entry only, set by others: left a question for memory unanswered */
     SG_SLOT_SETTLED = 1u << 12,       /* registry entry only: has taken over what sparkguard --set had set before */
 };
 

@@ -352,8 +352,10 @@ bool sg_admission_ask(struct sg_request *request)
         }
         if (verdict == SG_REFUSE) /* SG_WAIT: the processes that were asked may still answer */
             request->attempt.is_giving = ask_givers(request, &answer);
-        if (!sg_wait_for_change(request, seen))
+        if (!sg_wait_for_change(request, seen)) {
+            sg_givers_give_up(&request->attempt.asked);
             break;
+        }
         request->attempt.must_look_again = request->card.identity != 0;
         if (request->attempt.must_look_again)
             return false;

@@ -29,6 +29,31 @@ static bool can_give(const struct sg_registry_entry *entry)
            sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
+/* Whether the process left a question unanswered until nobody waited any more: it is stopped, or its callback hangs. */
+static bool is_silent(const struct sg_registry_entry *entry)
+{
+    return (sg_load(&entry->slot.flags) & SG_SLOT_SILENT) != 0;
+}
+
+static uint32_t put_question(struct sg_registry_entry *entry, uint64_t bytes)
+{
+    sg_raise_to(&entry->pressure_bytes, bytes);
+    uint32_t sequence = sg_fetch_add(&entry->pressure_asked, 1u) + 1;
+    (void)sg_sys_futex(&entry->pressure_asked, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
+    return sequence;
+}
+
+/* Asks the silent processes, whose answers nobody waits for: they give memory back when they go on. */
+static void ask_silent(uint64_t bytes)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (can_give(entry) && is_silent(entry) && sg_claims_lent_to(entry->slot.job_hash) != 0)
+            (void)put_question(entry, bytes);
+    }
+}
+
 static bool was_asked(const struct sg_givers_asked *asked, uint32_t number)
 {
     for (uint32_t i = 0; i < asked->count; i++)
@@ -48,7 +73,8 @@ static uint32_t find_next(const struct sg_givers_asked *asked)
         return SG_ENTRY_CAPACITY;
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        uint64_t lent = can_give(entry) && !was_asked(asked, i) ? sg_claims_lent_to(entry->slot.job_hash) : 0;
+        bool is_next = can_give(entry) && !is_silent(entry) && !was_asked(asked, i);
+        uint64_t lent = is_next ? sg_claims_lent_to(entry->slot.job_hash) : 0;
         uint64_t held = sg_load(&entry->slot.granted_bytes);
         if (lent > most || (lent != 0 && lent == most && held > most_held)) {
             most = lent;
@@ -59,10 +85,11 @@ static uint32_t find_next(const struct sg_givers_asked *asked)
     return next;
 }
 
-static bool has_answered(const struct sg_givers_asked *asked)
+/* Whether the process that was asked as number `which` has answered. */
+static bool has_answered(const struct sg_givers_asked *asked, uint32_t which)
 {
-    const struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), asked->entry[asked->count - 1]);
-    return !can_give(entry) || (int32_t)(sg_load(&entry->pressure_answered) - asked->sequence) >= 0;
+    const struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), asked->entry[which]);
+    return !can_give(entry) || (int32_t)(sg_load(&entry->pressure_answered) - asked->sequence[which]) >= 0;
 }
 
 bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
@@ -70,7 +97,10 @@ bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     if (asked->has_answered)
         return now - asked->since_ns < SETTLE_NS;
-    bool is_waiting = asked->count != 0 && !has_answered(asked);
+    bool is_waiting = asked->count != 0 && !has_answered(asked, asked->count - 1u);
+    if (!asked->has_asked_silent)
+        ask_silent(bytes);
+    asked->has_asked_silent = true;
     if (is_waiting && now - asked->since_ns < TURN_NS)
         return true;
     uint32_t next = find_next(asked);
@@ -79,13 +109,19 @@ bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
         asked->since_ns = asked->has_answered ? now : asked->since_ns;
         return asked->count != 0;
     }
-    struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), next);
-    sg_raise_to(&entry->pressure_bytes, bytes);
-    asked->sequence = sg_fetch_add(&entry->pressure_asked, 1u) + 1;
-    (void)sg_sys_futex(&entry->pressure_asked, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
+    asked->sequence[asked->count] = put_question(sg_entry_at(sg_entry_registry(), next), bytes);
     asked->since_ns = now;
     asked->entry[asked->count++] = (uint16_t)next;
     return true;
+}
+
+/* An answer that comes between the question and the flag clears nothing. The next refusal asks again, and that answer
+ * clears it. */
+void sg_givers_give_up(const struct sg_givers_asked *asked)
+{
+    for (uint32_t i = 0; i < asked->count; i++)
+        if (!has_answered(asked, i))
+            sg_fetch_or(&sg_entry_at(sg_entry_registry(), asked->entry[i])->slot.flags, (uint32_t)SG_SLOT_SILENT);
 }
 
 static struct {
@@ -154,5 +190,6 @@ uint32_t sg_givers_wait(uint32_t seen, uint64_t timeout_ns, uint64_t *bytes)
 void sg_givers_answer(uint32_t sequence)
 {
     sg_store(&sg_entry_own()->pressure_answered, sequence);
+    sg_fetch_and(&sg_entry_own()->slot.flags, ~(uint32_t)SG_SLOT_SILENT);
     sg_peers_advance();
 }

@@ -18,16 +18,21 @@ enum { SG_GIVERS_ASKED_MAX = 16 };
 
 /* What one request has asked of others. All 0 at first. */
 struct sg_givers_asked {
-    uint64_t since_ns; /* when the last one was asked, or when its answer was seen (CLOCK_MONOTONIC) */
-    uint32_t sequence; /* the number of the question in its entry */
-    uint16_t count;    /* how many were asked */
-    bool has_answered; /* its answer was seen, and nobody else can be asked */
-    uint16_t entry[SG_GIVERS_ASKED_MAX]; /* the numbers of their entries */
+    uint64_t since_ns;     /* when the last one was asked, or when its answer was seen (CLOCK_MONOTONIC) */
+    uint16_t count;        /* how many were asked */
+    bool has_answered;     /* its answer was seen, and nobody else can be asked */
+    bool has_asked_silent; /* those whose answers nobody waits for were asked as well */
+    uint16_t entry[SG_GIVERS_ASKED_MAX];    /* the numbers of their entries */
+    uint32_t sequence[SG_GIVERS_ASKED_MAX]; /* and of the question in each */
 };
 
 /* Asks the next process to give back `bytes`, if the last one that was asked has answered or was asked half a second
  * ago. Returns whether an answer may still come. Any thread, without the decision lock. */
 bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes);
+
+/* Call it where the request waits no longer. Nobody waits for those that have not answered until they do; they are still
+ * asked. Any thread. */
+void sg_givers_give_up(const struct sg_givers_asked *asked);
 
 /* ---- the side that is asked ---- */
 

@@ -257,6 +257,37 @@ def test_hanging_one_does_not_keep_others_from_giving(place):
     assert time.monotonic() - begin >= 0.5, "a process has so long to answer before the next one is asked, too"
 
 
+def stop(place, server):
+    """Until others see by its watchdog that it is stopped, and do not wait for its scan."""
+    entry = place.ledger.of(server.pid)
+    os.kill(server.pid, signal.SIGSTOP)
+    wait_until(lambda: time.monotonic_ns() - place.ledger.get("watched_ns", entry) > 1_100_000_000)
+
+
+def test_stopped_one_is_waited_for_once_and_asked_when_it_goes_on(place):
+    server = giver(place, 4 * GIB)
+    stop(place, server)
+    assert ask(place, "malloc 6G")[1] >= DEADLINE
+    answers, sleeps = ask(place, "malloc 6G malloc 6G malloc 6G")
+    assert answers == ["ENOMEM"] * 3 and sleeps < AT_ONCE
+    entry = place.ledger.of(server.pid)
+    os.kill(server.pid, signal.SIGCONT)
+    wait_until(lambda: place.ledger.get("pressure_answered", entry) == place.ledger.get("pressure_asked", entry))
+    assert server.go().ready() == [1]
+    place.assert_left(LEFT)
+
+
+def test_one_that_has_answered_is_waited_for_again(place):
+    server = giver(place, 4 * GIB, rest="held.append(malloc(4 * GIB))\nready()")
+    stop(place, server)
+    ask(place, "malloc 6G")
+    entry = place.ledger.of(server.pid)
+    os.kill(server.pid, signal.SIGCONT)
+    wait_until(lambda: place.ledger.get("pressure_answered", entry) == place.ledger.get("pressure_asked", entry))
+    assert server.go().ready() == ["ok"]
+    assert given(place, "malloc 6G") == ["ok"]
+
+
 def test_callback_can_be_taken_back(place):
     server = giver(place, 4 * GIB, rest="say(register(None))\nready()")
     assert server.go().ready() == [0]
