@@ -95,23 +95,60 @@ static uint64_t default_huge_bytes(void)
     return is_known ? kib * 1024 : sg_page_bytes() * (sg_page_bytes() / 8);
 }
 
-/* Describes a mapping of huge pages. They come from the huge page pool, which is not part of MemAvailable. */
-static void describe_huge(struct sg_mapping_kind *mapping, size_t length, int flags, const struct stat *info)
+/* A number from the files of one size of huge pages. False: it cannot be read. */
+static bool read_pool(uint64_t page_bytes, const char *name, uint64_t *number)
+{
+    char path[SG_PATH_CAPACITY + 96], content[32];
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, "/sys/kernel/mm/hugepages/hugepages-");
+    sg_text_add_number(&text, page_bytes / 1024);
+    sg_text_add(&text, "kB/");
+    sg_text_add(&text, name);
+    const char *cursor = content;
+    if (sg_text_read_file(path, content, sizeof content) <= 0)
+        return false;
+    *number = sg_text_read_number(&cursor);
+    return true;
+}
+
+uint64_t sg_mapping_surplus_bytes(uint64_t bytes, uint64_t page_bytes, bool *is_possible)
+{
+    uint64_t free = 0, reserved = 0, most = 0, surplus = 0, wanted = bytes / page_bytes;
+    bool is_known =
+        read_pool(page_bytes, "free_hugepages", &free) && read_pool(page_bytes, "resv_hugepages", &reserved);
+    uint64_t left = free > reserved ? free - reserved : 0, missing = wanted > left ? wanted - left : 0;
+    *is_possible = true;
+    if (is_known && read_pool(page_bytes, "nr_overcommit_hugepages", &most) &&
+        read_pool(page_bytes, "surplus_hugepages", &surplus))
+        *is_possible = missing <= (most > surplus ? most - surplus : 0);
+    return missing * page_bytes;
+}
+
+uint64_t sg_mapping_huge_page_bytes(int flags)
 {
     unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
-    uint64_t page_bytes;
-    if ((flags & MAP_ANONYMOUS) == 0) /* a file has its own page size, whatever the flags say */
-        page_bytes = (uint64_t)info->st_blksize;
-    else
-        page_bytes = log2 != 0 ? UINT64_C(1) << log2 : default_huge_bytes();
+    return log2 != 0 ? UINT64_C(1) << log2 : default_huge_bytes();
+}
+
+/* Describes a mapping of huge pages. They come from the huge page pool, which is not part of MemAvailable. What the pool
+ * lacks (surplus pages) the kernel takes from ordinary memory, within the call. If it will not, it fails by itself. */
+static void describe_huge(struct sg_mapping_kind *mapping, size_t length, int flags, const struct stat *info)
+{
+    /* A file has its own page size, whatever the flags say. */
+    bool is_file = (flags & MAP_ANONYMOUS) == 0, is_possible;
+    uint64_t page_bytes = is_file ? (uint64_t)info->st_blksize : sg_mapping_huge_page_bytes(flags);
     mapping->bytes = sg_round_up(length, page_bytes);
     mapping->flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
-    mapping->is_judged = false;
+    mapping->is_huge = true;
+    mapping->missing_bytes = sg_mapping_surplus_bytes(mapping->bytes, page_bytes, &is_possible);
+    mapping->is_judged = is_possible && (flags & MAP_NORESERVE) == 0; /* without a reservation no call takes pages */
 }
 
 struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, int fd, uint64_t offset)
 {
-    struct sg_mapping_kind mapping = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true, 0, 0};
+    struct sg_mapping_kind mapping = {
+        .kind = SG_RANGE_NONE, .bytes = sg_round_up(length, sg_page_bytes()), .is_judged = true};
     struct stat info = {0};
     bool is_huge = (flags & MAP_HUGETLB) != 0, is_shared = (flags & MAP_TYPE) != MAP_PRIVATE;
     if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge, &info))
@@ -123,7 +160,8 @@ struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, in
         mapping.flags |= SG_RANGE_SHARED;
     if (is_huge)
         describe_huge(&mapping, length, flags, &info);
-    mapping.missing_bytes = is_file && !is_huge ? missing_of_file(&info, offset, mapping.bytes) : mapping.bytes;
+    else
+        mapping.missing_bytes = is_file ? missing_of_file(&info, offset, mapping.bytes) : mapping.bytes;
     mapping.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
     if ((flags & MAP_NORESERVE) != 0) { /* sparse memory promises nothing */
         mapping.kind = SG_RANGE_SPARSE;

@@ -12,7 +12,8 @@ struct sg_mapping_kind {
     uint32_t kind;   /* enum sg_range_kind */
     uint32_t flags;  /* enum sg_range_flag */
     uint64_t bytes;  /* whole pages, of the page size that the mapping uses */
-    bool is_judged;  /* its pages reduce MemAvailable; false: pages of the huge page pool */
+    bool is_judged;  /* false: huge pages that the call does not take, or cannot */
+    bool is_huge;    /* the call takes the pages: those of the huge page pool, then missing_bytes of ordinary memory */
     uint64_t source; /* shared memory: file and place where the mapping begins (range_map.h); else, or sparse: 0 */
     uint64_t missing_bytes; /* upper bound of the bytes that have no pages yet */
 };
@@ -20,6 +21,13 @@ struct sg_mapping_kind {
 /* The kind of a mapping, from the arguments of mmap; `offset` in bytes. SG_RANGE_NONE: the mapping does not count. Call
  * it before mmap. */
 struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, int fd, uint64_t offset);
+
+/* The page size that the flags of mmap or shmget ask for with MAP_HUGETLB or SHM_HUGETLB. */
+uint64_t sg_mapping_huge_page_bytes(int flags);
+
+/* Of `bytes` in huge pages, those that the pool lacks. *is_possible becomes false if the kernel may not take them from
+ * ordinary memory. */
+uint64_t sg_mapping_surplus_bytes(uint64_t bytes, uint64_t page_bytes, bool *is_possible);
 
 /* The kind of a System V segment, from the arguments of shmat. SG_RANGE_NONE: the kernel tells nothing about the
  * segment. Call it before shmat. */

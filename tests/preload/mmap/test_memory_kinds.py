@@ -268,6 +268,51 @@ quiet()
     assert gone["mapped"] <= MIB, gone
 
 
+@pytest.fixture
+def surplus_huge_pages():
+    """The kernel may take 16 pages of 2 MiB from ordinary memory beyond its pool."""
+    most = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages")
+    try:
+        before = int(most.read_text())
+        most.write_text(str(before + 16))
+    except OSError:
+        pytest.skip("huge pages need root, and a kernel that has them")
+    yield
+    most.write_text(str(before))
+
+
+TAKES_HUGE_PAGES = {
+    "mmap": "libc.mmap(None, 24 << 20, 3, 0x40022 | 21 << 26, -1, 0)",
+    "memfd": "libc.mmap(None, 24 << 20, 3, 1, libc.memfd_create(b'kinds', 4 | 21 << 26), 0)",
+    "shmget": "libc.shmget(0, 24 << 20, 0o1600 | 0o4000 | 21 << 26)",
+}
+
+
+@pytest.mark.parametrize("call", TAKES_HUGE_PAGES)
+@pytest.mark.parametrize("env", [{"SPARKGUARD_LIMIT": "20M"}, {"SPARKGUARD_RESERVE": "100%"}], ids=["limit", "reserve"])
+def test_huge_pages_beyond_their_pool_are_judged_as_ordinary_ones(guard, surplus_huge_pages, call, env):
+    text = f"""
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+result = {TAKES_HUGE_PAGES[call]}
+failed = result in (-1, ctypes.c_void_p(-1).value)
+error = ctypes.get_errno()
+if not failed and {call == "shmget"}:
+    libc.shmctl(result, 0, None)
+print(error if failed else "granted")
+"""
+    for variables, answer in ((env, "12"), ({"SPARKGUARD_LIMIT": "1G", "SPARKGUARD_RESERVE": "1M"}, "granted")):
+        done = guard.run([sys.executable, "-S", "-c", text], env=variables)
+        assert done.stdout == f"{answer}\n", done.stderr
+
+
+def test_huge_pages_that_the_kernel_refuses_are_no_refusal_of_ours(guard):
+    text = "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.mmap(None, 24 << 30, 3, 0x40022 | 21 << 26, -1, 0)"
+    done = guard.run([sys.executable, "-S", "-c", text], env={"SPARKGUARD_LIMIT": "20M"})
+    assert done.stderr == ""
+
+
 # ---- seen when it is there ----
 
 

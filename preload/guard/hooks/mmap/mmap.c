@@ -106,7 +106,7 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
     if (mapped != MAP_FAILED && mapping.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
         (prot & PROT_WRITE) != 0)
         sg_tracker_add_unpromised(mapping.bytes); /* pages of a file are copied when they are written to */
-    sg_mmap_settle(&request, mapped != MAP_FAILED);
+    sg_mmap_settle(&request, mapped != MAP_FAILED && !mapping.is_huge); /* huge pages are there, and no promise */
     if (is_held)
         sg_lock_let_signals();
     sg_watchdog_consider();

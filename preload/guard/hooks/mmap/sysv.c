@@ -3,7 +3,8 @@
  *
  * A System V segment counts while it is attached for writing, once however often it is attached. The kernel makes it of
  * tmpfs, so it counts as a tmpfs file does that is mapped shared: its missing pages are promised once on the machine.
- * shmget takes no memory. A segment outlives the processes that attached it; a segment that no process has attached
+ * shmget takes no memory, but for huge pages (SHM_HUGETLB): those that the pool lacks come from ordinary memory within the
+ * call, and are judged there. A segment outlives the processes that attached it; a segment that no process has attached
  * shows only in MemAvailable. The pages of a segment made with SHM_HUGETLB lie in the pool of huge pages. shmctl does
  * not show that flag, so such a segment is judged like any other.
  *
@@ -12,6 +13,7 @@
  */
 #include "hooks/mmap/sysv_attachments.h"
 #include "base/compiler.h"
+#include "base/pages.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
@@ -37,6 +39,37 @@ static void enter_segment(uintptr_t address, const struct sg_mapping_kind *mappi
     sg_mmap_change_end(&change, is_known ? result : -ENOMEM);
     if (is_known && mapping->kind == SG_RANGE_COUNTED)
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
+}
+
+/* The bytes that this shmget takes from ordinary memory; 0: none, or the kernel will refuse them. */
+static uint64_t surplus_of(key_t key, size_t bytes, int flags)
+{
+    bool is_possible;
+    int saved_errno = errno;
+    bool is_new = key == IPC_PRIVATE || ((flags & IPC_CREAT) != 0 && SG_REAL(shmget)(key, 0, 0) < 0);
+    errno = saved_errno;
+    if (!is_new || (flags & SHM_HUGETLB) == 0 || (flags & SHM_NORESERVE) != 0 || bytes == 0 || bytes > PTRDIFF_MAX)
+        return 0;
+    uint64_t page_bytes = sg_mapping_huge_page_bytes(flags);
+    uint64_t surplus = sg_mapping_surplus_bytes(sg_round_up(bytes, page_bytes), page_bytes, &is_possible);
+    return is_possible ? surplus : 0;
+}
+
+SG_EXPORT int shmget(key_t key, size_t bytes, int flags)
+{
+    uint64_t surplus = (flags & SHM_HUGETLB) != 0 && sg_mmap_is_counting() ? surplus_of(key, bytes, flags) : 0;
+    if (surplus == 0)
+        return SG_REAL(shmget)(key, bytes, flags);
+    int saved_errno = errno;
+    struct sg_request request;
+    if (!sg_mmap_ask(&request, surplus, 0, "shmget"))
+        return -1;
+    int id = SG_REAL(shmget)(key, bytes, flags);
+    saved_errno = id < 0 ? errno : saved_errno;
+    sg_mmap_settle(&request, false); /* the pages are there, and no promise */
+    sg_watchdog_consider();
+    errno = saved_errno;
+    return id;
 }
 
 SG_EXPORT void *shmat(int id, const void *address, int flags)
