@@ -136,7 +136,7 @@ FIXTURE const char *in_folder(const char *name)
 /* Writes a file below the test's folder, with the folders above it; whole at every instant. */
 __attribute__((format(printf, 2, 3))) FIXTURE void put_file(const char *name, const char *format, ...)
 {
-    char path[1024], fresh[1040];
+    char path[2048], fresh[2064];
     (void)snprintf(path, sizeof path, "%s/%s", fixture_folder, name);
     for (char *slash = strchr(path + strlen(fixture_folder) + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';

@@ -23,8 +23,17 @@
 
 #define UNLIMITED (UINT64_C(1) << 62)
 
+/* The path of the lowest group of each hierarchy, below the system root. Its levels are the beginnings of it. */
+struct hierarchy {
+    char path[SG_PATH_MAX];
+};
+
+static struct hierarchy hierarchies[3];
+static uint32_t hierarchy_count;
+
 struct level {
-    char path[512];             /* below the system root */
+    const struct hierarchy *hierarchy;
+    uint32_t path_length;
     uint64_t identity;          /* the same in every process, whatever path it sees for this cgroup */
     uint64_t limit_bytes;       /* min(max, high) */
     uint64_t hard_limit_bytes;  /* max; UNLIMITED: no limit */
@@ -35,13 +44,13 @@ struct level {
 };
 
 static struct level levels[SG_CONSTRAINT_CAPACITY - 1];
-static char own_path[sizeof levels[0].path]; /* of this process's v2 cgroup, limited or not; "": none was found */
+static char own_path[SG_PATH_MAX]; /* of this process's v2 cgroup, limited or not; "": none was found */
 static uint32_t level_count;
 static uint64_t discovered_ns;
 
 static const char *read_file(const char *directory, const char *name)
 {
-    static char path[640];
+    static char path[SG_PATH_MAX + 64];
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, directory);
     sg_text_add(&text, "/");
@@ -62,7 +71,7 @@ static uint64_t read_limit(const char *directory, const char *name)
 /* Made of the directory's file system and inode, because containers see the same cgroup under other paths. Never 0. */
 static uint64_t identity_of(const char *directory)
 {
-    static char path[SG_PATH_CAPACITY + 512]; /* large for a stack */
+    static char path[SG_PATH_CAPACITY + SG_PATH_MAX]; /* large for a stack */
     struct stat info = {0};
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
@@ -71,8 +80,70 @@ static uint64_t identity_of(const char *directory)
     return ((uint64_t)info.st_dev << 32 ^ (uint64_t)info.st_ino) | UINT64_C(1) << 63;
 }
 
+/* The directory of a level, until the next call. */
+static const char *path_of(const struct level *level)
+{
+    static char path[SG_PATH_MAX];
+    memcpy(path, level->hierarchy->path, level->path_length);
+    path[level->path_length] = '\0';
+    return path;
+}
+
+static bool read_used(struct level *level);
+
+/* What the level leaves now, to compare levels. One whose usage cannot be read leaves nothing that is known. */
+static uint64_t left_of(struct level *level)
+{
+    if (!read_used(level))
+        return UINT64_MAX;
+    return level->limit_bytes > level->used_bytes ? level->limit_bytes - level->used_bytes : 0;
+}
+
+/* Makes room for one more level if it leaves less than one of the others: of those, the one that leaves the most goes. */
+static bool make_room(struct level *more)
+{
+    static bool has_reported;
+    uint64_t most = left_of(more);
+    uint32_t widest = level_count;
+    if (level_count < SG_ARRAY_LENGTH(levels))
+        return true;
+    if (!has_reported)
+        sg_segment_add_event("cgroups: more have a limit than can be counted; those that leave the least count");
+    has_reported = true;
+    for (uint32_t i = 0; i < level_count; i++) {
+        uint64_t left = left_of(&levels[i]);
+        if (left > most) {
+            most = left;
+            widest = i;
+        }
+    }
+    if (widest == level_count)
+        return false;
+    level_count--;
+    memmove(&levels[widest], &levels[widest + 1], (level_count - widest) * sizeof levels[0]);
+    return true;
+}
+
+/* The hierarchy that a directory belongs to: a walk begins with its lowest group. NULL: there are too many. */
+static const struct hierarchy *hierarchy_of(const char *directory, size_t length)
+{
+    if (hierarchy_count != 0) {
+        const struct hierarchy *last = &hierarchies[hierarchy_count - 1];
+        if (strncmp(last->path, directory, length) == 0 && (last->path[length] == '/' || last->path[length] == '\0'))
+            return last;
+    }
+    if (hierarchy_count == SG_ARRAY_LENGTH(hierarchies))
+        return NULL;
+    struct hierarchy *next = &hierarchies[hierarchy_count++];
+    struct sg_text text = sg_text_begin(next->path, sizeof next->path);
+    sg_text_add(&text, directory);
+    return next;
+}
+
 static void add_level(const char *directory, const char *path, bool is_v2, void *unused)
 {
+    const size_t length = strlen(directory);
+    const struct hierarchy *hierarchy = hierarchy_of(directory, length);
     (void)path;
     (void)unused;
     if (is_v2 && own_path[0] == '\0' && read_file(directory, "memory.max") != NULL) {
@@ -82,16 +153,16 @@ static void add_level(const char *directory, const char *path, bool is_v2, void 
     uint64_t hard_limit = read_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes");
     uint64_t high = is_v2 ? read_limit(directory, "memory.high") : UNLIMITED;
     uint64_t limit = high < hard_limit ? high : hard_limit;
-    if (limit == UNLIMITED || level_count == sizeof levels / sizeof levels[0])
+    struct level level = {.hierarchy = hierarchy,
+                          .path_length = (uint32_t)length,
+                          .limit_bytes = limit,
+                          .hard_limit_bytes = hard_limit,
+                          .is_v2 = is_v2};
+    if (limit == UNLIMITED || hierarchy == NULL || !make_room(&level))
         return;
-    struct level *level = &levels[level_count++];
-    struct sg_text text = sg_text_begin(level->path, sizeof level->path);
-    sg_text_add(&text, directory);
-    level->identity = identity_of(directory);
-    level->limit_bytes = limit;
-    level->hard_limit_bytes = hard_limit;
-    level->is_v2 = is_v2;
-    level->has_been_read = false;
+    level.identity = identity_of(directory);
+    level.has_been_read = false;
+    levels[level_count++] = level;
 }
 
 /* Whether a path has a component "..": the cgroup is outside the root of this cgroup namespace. */
@@ -112,7 +183,7 @@ struct visitor {
 /* Visits all levels from mount + path up to the mount itself. */
 static void visit_levels(const char *mount, const char *path, bool is_v2, const struct visitor *visitor)
 {
-    static char directory[512];
+    static char directory[SG_PATH_MAX];
     struct sg_text text = sg_text_begin(directory, sizeof directory);
     sg_text_add(&text, mount);
     size_t mount_length = text.length;
@@ -148,7 +219,7 @@ static bool names_memory(const char *list, const char *end)
 /* Visits all levels by the text of /proc/self/cgroup. */
 static void visit_all(const char *text, const struct visitor *visitor)
 {
-    static char own[4096];
+    static char own[SG_SNAPSHOT_FILE_BYTES];
     struct sg_text copy = sg_text_begin(own, sizeof own);
     sg_text_add(&copy, text); /* visit_levels reads files into the same scratch buffer */
     for (char *line = own; line != NULL && *line != '\0';) {
@@ -173,7 +244,7 @@ static void discover(void)
     const char *text = sg_snapshot_read("/proc/self/cgroup");
     if (text == NULL) /* no descriptor left, or a chroot: keep the levels found before */
         return;
-    level_count = 0;
+    level_count = hierarchy_count = 0;
     own_path[0] = '\0';
     visit_all(text, &adder);
 }
@@ -204,7 +275,7 @@ static uint64_t unexplained_of(const char *text)
  * this process is granted. False: they could never be read. */
 static bool read_used(struct level *level)
 {
-    const char *text = read_file(level->path, level->is_v2 ? "memory.current" : "memory.usage_in_bytes");
+    const char *text = read_file(path_of(level), level->is_v2 ? "memory.current" : "memory.usage_in_bytes");
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
     if (text == NULL) {
         level->used_bytes += granted > level->granted_bytes ? granted - level->granted_bytes : 0;
@@ -213,7 +284,7 @@ static bool read_used(struct level *level)
     }
     uint64_t used = sg_text_read_number(&text);
     uint64_t cache = 0;
-    text = read_file(level->path, "memory.stat");
+    text = read_file(path_of(level), "memory.stat");
     if (text != NULL && level->is_v2)
         cache = sg_text_read_field(text, "active_file", 0) + sg_text_read_field(text, "inactive_file", 0) +
                 sg_text_read_field(text, "slab_reclaimable", 0);
@@ -265,7 +336,7 @@ bool sg_cgroup_is_swapless(void)
 {
     bool is_swapless = own_path[0] != '\0' && read_limit(own_path, "memory.swap.max") == 0;
     for (uint32_t i = 0; i < level_count && !is_swapless; i++)
-        is_swapless = levels[i].is_v2 && read_limit(levels[i].path, "memory.swap.max") == 0;
+        is_swapless = levels[i].is_v2 && read_limit(path_of(&levels[i]), "memory.swap.max") == 0;
     return is_swapless;
 }
 

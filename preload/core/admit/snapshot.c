@@ -19,11 +19,11 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-static char scratch[8192];
+static char scratch[SG_SNAPSHOT_FILE_BYTES];
 
 const char *sg_snapshot_read(const char *path)
 {
-    static char full[SG_PATH_CAPACITY + 64]; /* static: too large for a small stack */
+    static char full[SG_PATH_CAPACITY + SG_PATH_MAX + 64]; /* static: too large for a small stack */
     struct sg_text text = sg_text_begin(full, sizeof full);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, path);

@@ -51,7 +51,13 @@ struct sg_snapshot {
 /* Reads the machine's figures and sets at[0] alone; cgroup.h adds the others. is_valid tells whether that worked. */
 void sg_snapshot_refresh(struct sg_snapshot *snapshot);
 
-/* Reads the file `path` below SPARKGUARD_SYSTEM_ROOT into a static buffer of 8 KiB, valid until the next call. Returns
+/* The kernel's PATH_MAX, of a cgroup's directory for example. */
+enum { SG_PATH_MAX = 4096 };
+
+/* A dozen hierarchies of v1 may each have a path of 4 KiB in /proc/self/cgroup, but paths of 1 KiB are rare. */
+enum { SG_SNAPSHOT_FILE_BYTES = 16384 };
+
+/* Reads the file `path` below SPARKGUARD_SYSTEM_ROOT into a static buffer of 16 KiB, valid until the next call. Returns
  * its text, or NULL. */
 const char *sg_snapshot_read(const char *path);
 

@@ -222,7 +222,7 @@ CHILD_TEST(a_reserve_of_nothing_is_nothing)
 
 static void put_v2(const char *group, const char *max, const char *high, uint64_t current, uint64_t file, uint64_t slab)
 {
-    char name[256];
+    char name[1100];
     (void)snprintf(name, sizeof name, "sys/fs/cgroup%s/memory.max", group);
     put_file(name, "%s\n", max);
     (void)snprintf(name, sizeof name, "sys/fs/cgroup%s/memory.high", group);
@@ -323,6 +323,45 @@ CHILD_TEST(a_group_outside_our_namespace_bounds_by_what_is_seen)
     look_at_fake();
     CHECK_EQUAL(snapshot.count, 2);
     CHECK_EQUAL(snapshot.at[1].limit_bytes, 8 * GIB);
+}
+
+CHILD_TEST(of_more_groups_than_can_be_counted_those_that_leave_the_least_count)
+{
+    char path[64] = "", line[80];
+    put_meminfo(128 * GIB, 100 * GIB);
+    put_v2("", "209715200", "max", 0, 0, 0); /* 200 MiB, above all others */
+    for (int i = 0; i < SG_ENTRY_LEVELS + 2; i++) {
+        strcat(path, "/l");
+        put_v2(path, "4294967296", "max", i == 3 ? 4 * GIB : 0, 0, 0); /* 4 GiB each; one is full */
+    }
+    (void)snprintf(line, sizeof line, "0::%s\n", path);
+    put_file("proc/self/cgroup", "%s", line);
+    look_at_fake();
+    CHECK_EQUAL(snapshot.count, 1 + SG_ENTRY_LEVELS);
+    uint64_t least = UINT64_MAX, most = 0;
+    for (uint32_t i = 1; i < snapshot.count; i++) {
+        least = snapshot.at[i].limit_bytes < least ? snapshot.at[i].limit_bytes : least;
+        most = snapshot.at[i].used_bytes > most ? snapshot.at[i].used_bytes : most;
+    }
+    CHECK_EQUAL(least, 200 * MIB);
+    CHECK_EQUAL(most, 4 * GIB);
+    CHECK_EQUAL(snapshot.at[SG_ENTRY_LEVELS].limit_bytes, 200 * MIB); /* the lowest first */
+    CHECK(strstr(sg_own->event[0].what, "cgroups: more have a limit than can be counted") != NULL);
+}
+
+CHILD_TEST(a_group_with_a_long_path_bounds)
+{
+    char path[800] = "", line[900];
+    put_meminfo(128 * GIB, 100 * GIB);
+    for (int i = 0; i < 4; i++)
+        (void)sprintf(path + strlen(path), "/%0120d", i);
+    put_v2(path, "1073741824", "max", MIB, 0, 0);
+    (void)snprintf(line, sizeof line, "0::%s\n", path);
+    put_file("proc/self/cgroup", "%s", line);
+    look_at_fake();
+    CHECK_EQUAL(snapshot.count, 2);
+    CHECK_EQUAL(snapshot.at[1].limit_bytes, GIB);
+    CHECK(strstr(sg_cgroup_own(), path) != NULL);
 }
 
 CHILD_TEST(no_group_bounds_nothing)
@@ -443,6 +482,8 @@ int main(void)
         cmocka_unit_test(a_container_without_a_cgroup_namespace_finds_its_group_at_the_mount),
         cmocka_unit_test(v1_in_a_container_finds_its_group_at_the_mount),
         cmocka_unit_test(a_group_outside_our_namespace_bounds_by_what_is_seen),
+        cmocka_unit_test(of_more_groups_than_can_be_counted_those_that_leave_the_least_count),
+        cmocka_unit_test(a_group_with_a_long_path_bounds),
         cmocka_unit_test(no_group_bounds_nothing),
         cmocka_unit_test(a_limit_of_zero_is_a_limit),
         cmocka_unit_test(garbage_of_a_group_is_survived),

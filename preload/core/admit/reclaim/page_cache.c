@@ -77,19 +77,20 @@ static struct figures measure(uint64_t bytes)
 /* Opens memory.reclaim of this process's cgroup. O_NONBLOCK: in tests the file may be a pipe without a reader. */
 static int open_cgroup(void)
 {
-    char path[SG_PATH_CAPACITY + 512];
+    static char path[SG_PATH_CAPACITY + SG_PATH_MAX]; /* under the lock */
     struct sg_lock_state lock;
-    struct sg_text text = sg_text_begin(path, sizeof path);
+    int fd = -ENOENT;
     sg_lock_acquire(&sg_decision_lock, &lock);
+    struct sg_text text = sg_text_begin(path, sizeof path);
     const char *own = sg_cgroup_own();
     if (own != NULL) {
         sg_text_add(&text, sg_options.system_root);
         sg_text_add(&text, own);
         sg_text_add(&text, "/memory.reclaim");
+        fd = (int)sg_sys_openat((int)SG_AT_FDCWD, path, O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0);
     }
     sg_lock_release(&sg_decision_lock, &lock);
-    return text.length != 0 ? (int)sg_sys_openat((int)SG_AT_FDCWD, path, O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0)
-                            : -ENOENT;
+    return fd;
 }
 
 /* Writes one request to memory.reclaim. The newline separates requests where the file is a pipe. */
