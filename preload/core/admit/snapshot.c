@@ -1,9 +1,11 @@
 /*
- * snapshot.c - see snapshot.h: /proc/meminfo, or sysinfo(2) where it cannot be read (chroot, no descriptors left).
+ * snapshot.c - see snapshot.h: /proc/meminfo, or sysinfo(2) where it cannot be read (chroot). A program
+ * without a free descriptor has it read by a thread with a table of its own: sysinfo does not know the page cache.
  */
 #include "admit/snapshot.h"
 
 #include "admit/bounds.h"
+#include "admit/reclaim/raw_thread.h"
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/options.h"
@@ -14,6 +16,7 @@
 #include "shared/own_entry.h"
 #include "shared/segment.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/sysinfo.h>
 
@@ -21,13 +24,48 @@
 
 static char scratch[SG_SNAPSHOT_FILE_BYTES];
 
-const char *sg_snapshot_read(const char *path)
+static char full[SG_PATH_CAPACITY + SG_PATH_MAX + 64]; /* of the file that is read: too large for a small stack */
+
+static long read_scratch(const char *path)
 {
-    static char full[SG_PATH_CAPACITY + SG_PATH_MAX + 64]; /* static: too large for a small stack */
     struct sg_text text = sg_text_begin(full, sizeof full);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, path);
-    return sg_text_read_file(full, scratch, sizeof scratch) > 0 ? scratch : NULL;
+    return sg_text_read_file(full, scratch, sizeof scratch);
+}
+
+const char *sg_snapshot_read(const char *path)
+{
+    return read_scratch(path) > 0 ? scratch : NULL;
+}
+
+/* A thread with a table of descriptors of its own. */
+static struct sg_raw_thread reader SG_AT_FORK;
+static long read_apart_result;
+
+static void read_apart(void *unused)
+{
+    (void)unused;
+    long result = sg_syscall(SYS_close_range, 0, UINT32_MAX, 2 /* CLOSE_RANGE_UNSHARE, Linux 5.9 */, 0, 0, 0);
+    sg_store(&read_apart_result, result == 0 ? sg_text_read_file(full, scratch, sizeof scratch) : result);
+}
+
+/* Reads a file in a program that has no free descriptor. NULL also where no thread can be made, or it takes a second.
+ * Such a thread may still write to the buffer, which is then not read again until it has ended. */
+static const char *read_without_descriptor(const char *path)
+{
+    if (sg_load(&reader.is_running) != 0 || read_scratch(path) != -EMFILE)
+        return NULL;
+    sg_store(&read_apart_result, 0);
+    if (!sg_raw_thread_begin(&reader, read_apart, NULL))
+        return NULL;
+    (void)sg_raw_thread_wait(&reader, 1000);
+    return sg_load(&reader.is_running) == 0 && sg_load(&read_apart_result) > 0 ? scratch : NULL;
+}
+
+void sg_snapshot_atfork_child(void)
+{
+    sg_raw_thread_atfork_child(&reader);
 }
 
 /* Sets reserve and floor by these sizes; one that is not set is the default. */
@@ -94,6 +132,8 @@ uint64_t sg_snapshot_unexplained_kib(const char *meminfo)
 static bool read_meminfo(struct sg_snapshot *snapshot)
 {
     const char *text = sg_snapshot_read("/proc/meminfo");
+    if (text == NULL)
+        text = read_without_descriptor("/proc/meminfo");
     if (text == NULL)
         return false;
     uint64_t ordinary = sg_procfs_ordinary_kib(text);

@@ -61,6 +61,9 @@ enum { SG_SNAPSHOT_FILE_BYTES = 16384 };
  * its text, or NULL. */
 const char *sg_snapshot_read(const char *path);
 
+/* In a forked child there is no thread that reads. */
+void sg_snapshot_atfork_child(void);
+
 /* Whether `bytes` could be populated without swapping a process out, by this snapshot. True if no swap is free, or if
  * half of the idle page cache covers the bytes beyond MemFree, so that the kernel reclaims nothing else. */
 bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes);

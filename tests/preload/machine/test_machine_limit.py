@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from lib.ledger import SHARING
-from lib.machine import CHILDREN, GIB, LEFT, MIB, NEAR, PLAYER, group, in_jail, needs_root
+from lib.machine import CHILDREN, GIB, LEFT, MIB, NEAR, PLAYER, group, in_jail, meminfo, needs_root
 from lib.target import CHARGED_AHEAD_BYTES, PYTHON
 
 
@@ -259,6 +259,16 @@ def test_a_cgroup_binds_also_who_cannot_read_it_any_more(place, tmp_path, blind)
     tenant = place.player(text, {"SPARKGUARD_RESERVE": "64M"})
     assert tenant.ready() == ["ok", "ok", "ENOMEM"]
     assert "in a cgroup of 512.0 MiB" in tenant.process.communicate("\n")[1]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_page_cache_is_room_for_who_has_no_free_descriptor(place, when):
+    """Of the machine of files 1 GiB is free and 9 GiB are clean page cache; sysinfo(2) would tell neither."""
+    lose = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"
+    first = "malloc(50 * MIB)" if when == "after" else ""
+    place.machine.write("proc/meminfo", meminfo(64 * GIB, 10 * GIB).replace(f"{10 * GIB >> 10:15d}", f"{GIB >> 10:15d}", 1))
+    tenant = place.player(f"{first}\n{lose}\nmalloc(7 * GIB)\nmalloc(2 * GIB)\nready()", {"SPARKGUARD_RESERVE": "2G"})
+    assert tenant.ready() == ["ok"] * (when == "after") + ["ok", "ENOMEM"]
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
