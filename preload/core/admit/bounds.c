@@ -19,9 +19,12 @@
 /* Of a user in more groups only the first group counts. */
 enum { GROUPS_MAX = 1024 };
 
-static struct sg_bounds bounds;         /* constant once has_read is set */
-static bool has_read;                   /* under the decision lock */
-static uint32_t has_limit, has_reserve; /* (atomic) set after `bounds` */
+/* Those in force, and those of the user that the process was before: another thread may be reading them. */
+static struct sg_bounds bounds[2];
+static uint32_t current;                /* (atomic) which of the two is in force */
+static uint32_t has_read;               /* (atomic) set under the decision lock */
+static uint32_t is_reading SG_AT_FORK;  /* (atomic) they are being read */
+static uint32_t has_limit, has_reserve; /* (atomic) set after `bounds` and `current` */
 
 /* A copy of a file. `error` is 0, also if there is no such file and the text is empty, or -errno. */
 struct file {
@@ -125,18 +128,37 @@ static bool read_below(const char *root, struct sg_bounds *found)
 void sg_bounds_read(void)
 {
     struct sg_bounds found = {0};
-    if (has_read || sg_seccomp_is_strict())
+    if (SG_LIKELY(sg_load(&has_read) != 0) || sg_seccomp_is_strict())
         return;
+    sg_store(&is_reading, 1u);
+    sg_store(&has_read, 1u); /* first: the user may change meanwhile */
     bool is_read = read_below("", &found);
     /* A machine of files has bounds of its own, and cannot take away those of the real one. */
     if (is_read && !found.limit.is_set && !found.reserve.is_set && sg_options.system_root[0] != '\0')
         is_read = read_below(sg_options.system_root, &found);
-    if (!is_read) /* no descriptor is free, say: the next decision tries again */
+    if (!is_read) { /* no descriptor is free, say: the next decision tries again */
+        sg_store(&has_read, 0u);
+        sg_store(&is_reading, 0u);
         return;
-    bounds = found;
+    }
+    uint32_t next = 1 - sg_load(&current);
+    bounds[next] = found;
+    sg_store(&current, next);
     sg_store(&has_limit, (uint32_t)found.limit.is_set);
     sg_store(&has_reserve, (uint32_t)found.reserve.is_set);
-    has_read = true; /* last: a child that another thread forks meanwhile reads the file itself */
+    sg_store(&is_reading, 0u);
+}
+
+void sg_bounds_forget(void)
+{
+    sg_store(&has_read, 0u);
+}
+
+void sg_bounds_atfork_child(void)
+{
+    if (sg_load(&is_reading) != 0)
+        sg_bounds_forget(); /* another thread of the parent was reading them */
+    sg_store(&is_reading, 0u);
 }
 
 /* Notes in the slot whether a bound is in force. */
@@ -158,7 +180,7 @@ uint64_t sg_bounds_limit(uint64_t limit_bytes, uint64_t machine_bytes)
 {
     if (!sg_bounds_have_limit())
         return limit_bytes;
-    uint64_t most = sg_size_of(bounds.limit, machine_bytes);
+    uint64_t most = sg_size_of(bounds[sg_load(&current)].limit, machine_bytes);
     bool is_bounded = most != 0 && (limit_bytes == 0 || limit_bytes > most);
     note(SG_SLOT_LIMIT_BOUND, is_bounded);
     return is_bounded ? most : limit_bytes;
@@ -168,7 +190,7 @@ uint64_t sg_bounds_reserve(uint64_t reserve_bytes, uint64_t *floor_bytes, uint64
 {
     if (SG_LIKELY(sg_load(&has_reserve) == 0))
         return reserve_bytes;
-    uint64_t least = sg_size_of(bounds.reserve, machine_bytes);
+    uint64_t least = sg_size_of(bounds[sg_load(&current)].reserve, machine_bytes);
     note(SG_SLOT_RESERVE_BOUND, least > reserve_bytes);
     *floor_bytes = least / 4 > *floor_bytes ? least / 4 : *floor_bytes;
     return least > reserve_bytes ? least : reserve_bytes;

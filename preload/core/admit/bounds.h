@@ -1,8 +1,8 @@
 /*
  * bounds.h - the administrator's bounds of this process's user (/etc/sparkguard.conf, sparkguard_bounds.h).
  *
- * They are read once, at the first decision, and hold until the next exec, for what sparkguard --set has set as well. The
- * user is the real one, so a setuid program does not escape them. Percentages refer to the machine's memory, and do not
+ * They are read at the first decision, and at the first one after the process has changed its user or groups, and hold
+ * for what sparkguard --set has set as well. The user is the real one, so a setuid program does not escape them. Percentages refer to the machine's memory, and do not
  * count while that is unknown (0).
  */
 #ifndef SG_PRELOAD_ADMIT_BOUNDS_H
@@ -14,6 +14,12 @@
 /* Reads the file. The job's first process reports on stderr what it may not or cannot read. Errors: the next call tries again.
  * Under the decision lock, before the first snapshot. */
 void sg_bounds_read(void);
+
+/* The user or the groups of this process have changed: the next decision reads the file again. Any thread. */
+void sg_bounds_forget(void);
+
+/* In a forked child. */
+void sg_bounds_atfork_child(void);
 
 /* Whether the user's jobs have a largest limit. Any thread. */
 bool sg_bounds_have_limit(void);

@@ -5,7 +5,7 @@
  * know this library's service threads. A service thread that kept root's rights would hand them to an intruder who
  * takes over the program later. Therefore the service threads end before the change, and start again with the rights
  * that the process has then. capset(2) changes one thread only in any case; a service thread then starts with the
- * rights of the thread that makes it.
+ * rights of the thread that makes it. The bounds of the new user are read at the next decision.
  *
  * A service thread that waits for a disk ends when its system call returns. The change waits for that, up to five
  * seconds; later changes do not wait for the same thread again. If a file system hangs for longer, that thread keeps
@@ -13,6 +13,8 @@
  * intruder who controls the program's memory by then could make it do more. The limit of five seconds exists because no
  * program may be kept from giving up its rights for longer.
  */
+#include "admit/bounds.h"
+#include "admit/headroom.h"
 #include "base/compiler.h"
 #include "admit/reclaim/filler.h"
 #include "base/options.h"
@@ -36,11 +38,22 @@ static void end_service_threads(void)
     errno = saved_errno;
 }
 
+/* Another user has other bounds (/etc/sparkguard.conf). */
+static void forget_bounds(void)
+{
+    if (sg_options.is_disabled || !sg_segment_is_own())
+        return;
+    sg_bounds_forget();
+    sg_headroom_forget();
+}
+
 #define CHANGES_RIGHTS(name, parameters, ...) \
     SG_EXPORT int name parameters \
     { \
         end_service_threads(); \
-        return SG_REAL(name)(__VA_ARGS__); \
+        int answer = SG_REAL(name)(__VA_ARGS__); \
+        forget_bounds(); \
+        return answer; \
     }
 
 CHANGES_RIGHTS(setuid, (uid_t user), user)

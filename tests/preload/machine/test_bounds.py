@@ -126,6 +126,16 @@ def test_line_that_cannot_be_read_is_told_once(place, bounds):
     assert said.count(f"{place.machine.root / FILE}:2: cannot be read and has no effect") == 1, said
 
 
+@needs_root
+@pytest.mark.parametrize("call", ["os.setreuid({user}, -1)", "os.setresuid({user}, -1, -1)"])
+def test_bounds_are_those_of_the_user_that_the_process_has_become(place, bounds, call):
+    """Its first decisions are root's, who has none. A child that it forks has them as well. It stays root to the machine of files."""
+    bounds("limit=100M", user=41009)
+    change = call.format(user=41009)
+    text = f"malloc(300 * MIB)\n{change}\nmalloc(300 * MIB)\nif os.fork() == 0:\n    malloc(300 * MIB)\n    os._exit(0)\nos.wait()\nready()"
+    assert place.player(text).ready() == ["ok", "ENOMEM", "ENOMEM"]
+
+
 # ---- the reserve ----
 
 
