@@ -28,6 +28,7 @@ static struct {
     uint32_t membership; /* (atomic) UNTRIED, SHARING, ALONE */
     uint64_t retry_ns;
     uint64_t checked_ns;          /* when the registry's file was last checked */
+    bool had_no_room;             /* the last attempt to take an entry found none free */
     uint32_t tries;               /* how often the sums of a new entry could not be compared */
     long reserved;                /* the number of the registry entry whose byte is locked, plus one; 0: none */
     struct sg_registry_file file; /* the mapped file; a forked child inherits the mapping */
@@ -338,7 +339,8 @@ enum sg_registry_step sg_registry_due(void)
 {
     uint32_t membership = sg_load(&own.membership);
     if (SG_UNLIKELY(membership == UNTRIED) && sg_segment_is_shared())
-        return SG_REGISTRY_JOIN;
+        return own.retry_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) >= own.retry_ns ? SG_REGISTRY_JOIN
+                                                                                 : SG_REGISTRY_NOTHING;
     bool is_due = membership == SHARING && sg_clock_ns(CLOCK_MONOTONIC) - own.checked_ns >= CHECK_NS;
     return is_due ? SG_REGISTRY_CHECK : SG_REGISTRY_NOTHING;
 }
@@ -355,6 +357,22 @@ static long join_registry(void)
     return result == 0 ? take_entry() : result;
 }
 
+/* Whether another attempt may succeed: a descriptor or an entry becomes free, say. */
+static bool is_for_now(long error)
+{
+    return error == -EMFILE || error == -ENFILE || error == -ESTALE || error == -EAGAIN || error == -ENOSPC;
+}
+
+/* An event says that there was no room, or that there is by now. */
+static void note_room(bool has_room)
+{
+    if (has_room && own.had_no_room)
+        sg_segment_add_event("sharing: there is room in the machine's ledger by now");
+    else if (!has_room && !own.had_no_room)
+        report_alone(-ENOSPC);
+    own.had_no_room = !has_room;
+}
+
 void sg_registry_join(void)
 {
     if (own.retry_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) < own.retry_ns)
@@ -364,7 +382,10 @@ void sg_registry_join(void)
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
         own.checked_ns = sg_clock_ns(CLOCK_MONOTONIC);
         sg_store(&own.membership, (uint32_t)SHARING);
-    } else if (result == -EMFILE || result == -ENFILE || result == -ESTALE || result == -EAGAIN) {
+        note_room(true);
+    } else if (is_for_now(result)) {
+        if (result == -ENOSPC)
+            note_room(false);
         own.retry_ns = sg_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
     } else {
         report_alone(result);

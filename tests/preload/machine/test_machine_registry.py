@@ -473,6 +473,30 @@ def test_when_all_entries_are_taken_the_next_process_decides_alone_and_says_so(p
     assert place.ledger.get("claim", 77) & 3 != LIVE
 
 
+def test_process_that_began_without_room_joins_when_there_is_some(place):
+    place.take("malloc 1M")
+    text = "malloc(64 * MIB)\nready()\nwhile True:\n    libc.free(ctypes.c_void_p(malloc(4 * MIB)))\n    ready()"
+    with place.ledger.locked(0, ROOM):
+        for number in range(ROOM):
+            place.ledger.put("claim", 1 << 2 | LIVE, number)
+        place.ledger.put("entry_used", ROOM)
+        tenant = place.player(text)
+        tenant.ready()
+        place.assert_alone(tenant.pid, "no room")
+
+    def joins():
+        tenant.go().ready()
+        return place.flags(tenant.pid) & SHARING
+
+    wait_until(joins)
+    place.assert_left(LEFT - 68 * MIB, above=4 * MIB)  # the interpreter has some, too
+    assert [what for what in place.events(tenant.pid) if "no room" in what or "is room" in what] == [
+        "not sharing: no room in the machine's ledger or in its file system",
+        "sharing: there is room in the machine's ledger by now",
+    ]
+    tenant.kill()
+
+
 def test_entries_of_the_dead_are_free(place):
     place.take("malloc 1M")
     for number in range(ROOM):
