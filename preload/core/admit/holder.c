@@ -48,12 +48,20 @@ static uint64_t held_by(const struct sg_registry_entry *entry, const struct sg_a
     return is_elsewhere ? (bytes > device ? bytes - device : 0) : bytes;
 }
 
+/* Whether the entry is this process's, or that of the program that it was before an exec. */
+static bool is_own(const struct sg_registry_entry *entry)
+{
+    return entry == sg_entry_own() || sg_load(&entry->slot.state) == SG_STATE_REPLACED ||
+           (entry->slot.pid == sg_own->slot.pid && entry->slot.start_ticks == sg_own->slot.start_ticks &&
+            sg_load(&entry->pid_namespace) == sg_own->pid_namespace);
+}
+
 static void find_guarded(struct holder *largest, const struct sg_answer *answer)
 {
     struct sg_registry *registry = sg_entry_shared_registry();
     for (uint32_t i = 0; registry != NULL && i < sg_entry_count(registry); i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        uint64_t bytes = entry != sg_entry_own() && sg_entry_is_live(entry) ? held_by(entry, answer) : 0;
+        uint64_t bytes = sg_entry_is_live(entry) && !is_own(entry) ? held_by(entry, answer) : 0;
         if (bytes > largest->bytes && bytes < SG_BYTES_MAX)
             *largest = (struct holder){.bytes = bytes,
                                        .pid = entry->slot.pid,

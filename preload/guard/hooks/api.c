@@ -4,6 +4,7 @@
 #include "sparkguard.h"
 
 #include "admit/admission.h"
+#include "admit/check.h"
 #include "admit/claim.h"
 #include "base/atomics.h"
 #include "account/ledger.h"
@@ -43,6 +44,7 @@ static void read_machine(struct sg_machine *machine)
     struct sg_lock_state lock;
     sg_admission_join();
     sg_lock_acquire(&sg_decision_lock, &lock);
+    sg_check_take_out_the_dead(NULL); /* what a killed process was promised is room */
     sg_headroom_refresh(0, false);
     *machine = sg_own->machine;
     if (!sg_headroom_last.snapshot.is_valid)

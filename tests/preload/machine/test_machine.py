@@ -466,3 +466,23 @@ def test_child_of_a_raw_clone_leaves_its_parents_entry_alone(place):
     assert 32 * MIB <= place.ledger.get("granted_bytes", entry) <= 34 * MIB
     assert 31 * MIB <= place.ledger.get("promised_bytes", entry) <= 34 * MIB
     assert len(place.ledger.taken()) == 1
+
+
+def test_stats_keep_no_promises_of_the_dead(place):
+    text = """
+def usable():
+    stats = (ctypes.c_uint64 * 64)(512)
+    assert libc.sparkguard_stats(stats) == 0
+    return list(stats)
+before = usable()
+ready()
+now = usable()
+say(sum(one != other for one, other in zip(before, now) if abs(one - other) > 100 * MIB))
+ready()
+"""
+    observer = place.player(text)
+    observer.ready()
+    victim = place.holder("malloc 3G")
+    victim.kill()
+    assert observer.go().ready() == [0]
+    observer.end()

@@ -190,3 +190,11 @@ def test_a_file_gets_no_escape_sequence(guard, tmp_path):
         guard.popen([sys.executable, "-S", "-c", ASK, 100 * MIB], env={"SPARKGUARD_LIMIT": "64M"}, stderr=log).wait(60)
     text = (tmp_path / "log").read_bytes()
     assert text.startswith(b"sparkguard: refused malloc") and b"\x1b" not in text and b"\r" not in text
+
+
+def test_program_after_an_exec_is_not_its_own_largest_other(place):
+    code = f"malloc(1 * GIB)\nos.execv({str(place.admit_take)!r}, ['admit_take', 'malloc', '3G', 'wait'])"
+    tenant = place.player(code, {"SPARKGUARD_LIMIT": "2G"})
+    assert tenant.ready() == ["ok", "ENOMEM"]
+    stderr = tenant.process.communicate("\n")[1]
+    assert "may hold" in stderr and "largest other" not in stderr
