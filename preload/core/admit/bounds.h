@@ -2,8 +2,8 @@
  * bounds.h - the administrator's bounds of this process's user (/etc/sparkguard.conf, sparkguard_bounds.h).
  *
  * They are read at the first decision, and at the first one after the process has changed its user or groups, and hold
- * for what sparkguard --set has set as well. The user is the real one, so a setuid program does not escape them. Percentages refer to the machine's memory, and do not
- * count while that is unknown (0).
+ * for what sparkguard --set has set as well. The user is the real one, so a setuid program does not escape them.
+ * Percentages refer to the machine's memory, and do not count while that is unknown (0).
  */
 #ifndef SG_PRELOAD_ADMIT_BOUNDS_H
 #define SG_PRELOAD_ADMIT_BOUNDS_H
