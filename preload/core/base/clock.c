@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include "base/atomics.h"
+#include "base/procfs.h"
 #include "base/elf_symbols.h"
 #include "base/syscall.h"
 
@@ -42,5 +43,6 @@ uint64_t sg_clock_ns(int clock)
     }
     if (gettime(clock, &now) != 0)
         return 0;
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    uint64_t offset = clock == CLOCK_MONOTONIC ? (uint64_t)sg_load_relaxed(&sg_procfs_clock_offset_ns) : 0;
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - offset;
 }

@@ -200,3 +200,30 @@ uint64_t sg_procfs_ordinary_kib(const char *meminfo)
         return 0;
     return huge < total ? total - huge : total;
 }
+
+int64_t sg_procfs_clock_offset_ns;
+
+/* A number that may be negative. */
+static int64_t read_signed(const char **cursor)
+{
+    while (**cursor == ' ')
+        (*cursor)++;
+    bool is_negative = **cursor == '-';
+    *cursor += is_negative ? 1 : 0;
+    int64_t number = (int64_t)sg_text_read_number(cursor);
+    return is_negative ? -number : number;
+}
+
+void sg_procfs_find_clock_offset(void)
+{
+    char content[160];
+    const char *cursor = content, name[] = "monotonic";
+    int64_t offset = 0;
+    if (sg_text_read_file("/proc/self/timens_offsets", content, sizeof content) > 0 &&
+        strncmp(content, name, sizeof name - 1) == 0) {
+        cursor += sizeof name - 1;
+        offset = read_signed(&cursor) * 1000000000;
+        offset += read_signed(&cursor);
+    }
+    sg_store(&sg_procfs_clock_offset_ns, offset);
+}

@@ -52,6 +52,12 @@ void sg_procfs_atfork_child(void);
  * (measured on a 2-core VM, Linux 6.18). */
 bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes);
 
+/* How much CLOCK_MONOTONIC of this process's time namespace is ahead of the machine's, which sg_clock_ns subtracts: processes
+ * compare such times in the registry. find reads it; 0 if the kernel knows none. Call it before the first time is shown to
+ * others. */
+extern int64_t sg_procfs_clock_offset_ns; /* (atomic) */
+void sg_procfs_find_clock_offset(void);
+
 /* The memory that percentages refer to, in KiB, from the text of a /proc/meminfo that the caller has read: MemTotal
  * minus the pool of huge pages, which only requests for huge pages can use. 0: unknown. */
 uint64_t sg_procfs_ordinary_kib(const char *meminfo);

@@ -10,6 +10,7 @@
 #include "shared/segment.h"
 #include "base/file.h"
 #include "base/clock.h"
+#include "base/procfs.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/job_notice.h"
@@ -377,6 +378,7 @@ void sg_registry_join(void)
 {
     if (own.retry_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) < own.retry_ns)
         return;
+    sg_procfs_find_clock_offset();
     long result = join_registry();
     if (result == 0) {
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);

@@ -6,22 +6,26 @@ import subprocess
 import sys
 
 import pytest
-from lib.machine import GIB, MIB, set_available
+from lib.machine import GIB, MIB, needs_root, set_available
 from lib.target import CC
 from lib.waiting import wait_until
 
-# Holds 300 MiB, forks with each line that it reads, and then only computes: no call that the guard hooks.
+# Holds 308 MiB and 8 for each argument, forks with each line that it reads, and then only computes: no call that the guard hooks.
 COMPUTES = """
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-int main(void)
+int main(int count)
 {
-    char byte, *block = malloc(300 << 20);
+    const size_t bytes = (size_t)(300 + 8 * count) << 20;
+    char byte, *block = malloc(bytes);
+    if (count > 1) /* deaf */
+        signal(SIGTERM, SIG_IGN);
     if (block == NULL)
         return 1;
-    memset(block, 1, 300 << 20);
+    memset(block, 1, bytes);
     for (;;) {
         if (write(1, "ready\\n", 6) != 6 || read(0, &byte, 1) != 1 || byte == 'e')
             return 0;
@@ -173,3 +177,41 @@ def test_reserve_that_bounds_a_user_ends_nobody(place, computes):
     assert [what for what in place.events(tenant.pid) if "watchdog" in what] == []
     tenant.go("e")
     assert tenant.process.wait() == 0
+
+
+def ends_of(place, pids):
+    return [[what.split(":")[1] for what in place.events(pid) if "watchdog" in what] for pid in pids]
+
+
+@needs_root
+def test_of_two_processes_in_different_time_namespaces_one_is_ended(place, computes):
+    """A time namespace shifts CLOCK_MONOTONIC, by which each sees whether the other one is watched."""
+    text = f"""
+if libc.unshare(0x80) != 0:
+    say("unable")
+    ready()
+with open("/proc/self/timens_offsets", "w") as offsets:
+    offsets.write("monotonic 100000 0")
+child = os.fork()
+if child == 0:
+    os.execv({str(computes)!r}, ["computes", "deaf", "larger"])
+say(child)
+os.wait()
+"""
+    place.env |= {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M"}
+    shifted = place.player(text)
+    said = shifted.ready()
+    if "unable" in said:
+        pytest.skip("no time namespaces here")
+    tenant = place.tenant([computes, "deaf"])
+    tenant.ready()
+    pids = [tenant.pid, *said]
+    for pid in pids:
+        wait_for_a_look(place, pid)
+    set_available(place, 48 * MIB)
+    wait_until(lambda: any(ends_of(place, pids)))
+    for pid in pids:
+        looks_on(place, pid)
+    set_available(place, 10 * GIB)
+    wait_until(lambda: [" sent SIGTERM", " let live"] in ends_of(place, pids))
+    assert sorted(ends_of(place, pids)) == [[], [" sent SIGTERM", " let live"]]
