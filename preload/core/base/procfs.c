@@ -64,6 +64,17 @@ bool sg_procfs_is_ending(uint32_t pid, uint64_t start_ticks)
            (find_in_stat(content, 9) & EXITING) != 0;
 }
 
+uint32_t sg_procfs_children(void)
+{
+    char content[512];
+    uint32_t count = 0;
+    if (sg_text_read_file("/proc/thread-self/children", content, sizeof content) <= 0)
+        return 0;
+    for (const char *at = content; *at != '\0'; at++)
+        count += *at == ' ' ? 1 : 0; /* behind each number */
+    return count;
+}
+
 uint64_t sg_procfs_start_ticks(uint32_t pid)
 {
     return read_stat(pid, 22);

@@ -22,6 +22,9 @@ bool sg_procfs_is_ending(uint32_t pid, uint64_t start_ticks);
 /* The number of threads (stat, field 20), 0 if unknown. */
 uint64_t sg_procfs_threads(uint32_t pid);
 
+/* The number of children of this thread that have not been waited for; more than 60 may be missing. 0 also if unknown. */
+uint32_t sg_procfs_children(void);
+
 /* Whether the first thread of this process has ended and at most `threads` others are left. An ended first thread stays
  * in the kernel's count while others run. */
 bool sg_procfs_is_left_to(uint32_t threads);

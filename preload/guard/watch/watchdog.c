@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/procfs.h"
 #include "watch/victim.h"
 #include "admit/headroom.h"
 #include "shared/own_entry.h"
@@ -30,6 +31,7 @@
 #include <sys/resource.h>
 
 #define HOLDS_MUCH (UINT64_C(256) << 20)
+#define FAMILY_LEAST (UINT64_C(32) << 20) /* smaller processes are in no large family */
 #define STACK_BYTES (256 * 1024)
 #define MEMLOCK_LEAST (UINT64_C(8) << 20) /* a program with a lower limit may need all of it */
 
@@ -216,9 +218,13 @@ static void work(void)
 
 static struct sg_service_thread watchdog = {.name = "watchdog", .work = work, .wake = sg_peers_call};
 
+/* This process and the children that it has forked, or those of its parent, may hold HOLDS_MUCH together: each may copy
+ * all that it inherits, without any request. */
+static bool is_large_family SG_AT_FORK;
+
 static bool needs_watchdog(void)
 {
-    return (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
+    return is_large_family || (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
            sg_load_relaxed(&sg_own->slot.granted_bytes) >= HOLDS_MUCH;
 }
 
@@ -241,8 +247,21 @@ void sg_watchdog_begin_child(void)
     sg_watchdog_consider();
 }
 
+/* Whether this process and its children, with the one that it is about to fork, may hold much. Small processes are not
+ * asked: they fork fast. */
+static void note_family(void)
+{
+    uint64_t anonymous = 0, granted = sg_load_relaxed(&sg_own->slot.granted_bytes);
+    is_large_family = false;
+    if (granted < FAMILY_LEAST || granted >= HOLDS_MUCH)
+        return;
+    anonymous = sg_procfs_anonymous_bytes(0);
+    is_large_family = anonymous >= FAMILY_LEAST && anonymous * (sg_procfs_children() + 2u) >= HOLDS_MUCH;
+}
+
 void sg_watchdog_hold_helpers(void)
 {
+    note_family();
     sg_service_thread_hold();
     sg_service_thread_await_rest(&watchdog, 200);
     sg_history_await_rest();

@@ -2,7 +2,8 @@
  * watchdog.h - the watchdog: a service thread that checks the machine while the program makes no calls.
  *
  * The watchdog publishes this process's promises, and ends the process if it is the victim (victim.h,
- * SPARKGUARD_WATCHDOG). Only processes that use CUDA or hold 256 MiB have one. It reads only /proc and cgroups,
+ * SPARKGUARD_WATCHDOG). Processes have one that use CUDA, hold 256 MiB, or are of a family
+ * that may hold so much by copies after fork. It reads only /proc and cgroups,
  * allocates nothing, and locks its memory where RLIMIT_MEMLOCK allows.
  *
  * It rests while the program forks. It ends before a fork that counts the program's threads, and is back right after it

@@ -215,3 +215,28 @@ os.wait()
     set_available(place, 10 * GIB)
     wait_until(lambda: [" sent SIGTERM", " let live"] in ends_of(place, pids))
     assert sorted(ends_of(place, pids)) == [[], [" sent SIGTERM", " let live"]]
+
+
+WORKERS = """
+block = malloc({mib} * MIB)
+ctypes.memset(block, 1, {mib} * MIB)
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        os.read(0, 1)
+        os._exit(0)
+    say(child)
+ready()
+"""
+
+
+@pytest.mark.parametrize(("mib", "watched"), [(100, [1, 2]), (150, [0, 1, 2]), (20, [])])
+def test_workers_are_watched_whose_family_may_hold_much(place, mib, watched):
+    """Each may copy all that it shares with the parent, and asks for nothing: from the first on that makes it 256 MiB."""
+    tenant = place.player(WORKERS.format(mib=mib))
+    workers = [pid for pid in tenant.ready() if pid != "ok"]
+    for number in watched:
+        wait_until(lambda number=number: workers[number] in [place.ledger.get("pid", i) for i in place.ledger.taken()])
+        wait_for_a_look(place, workers[number])
+    pids = [place.ledger.get("pid", i) for i in place.ledger.taken()]
+    assert [pid in pids for pid in workers] == [number in watched for number in range(3)]
