@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from lib.output import values
 from lib.target import NATIVE, ROOT
+from lib.waiting import wait_until
 
 MIB, GIB = 1 << 20, 1 << 30
 SPARK = 1217 * GIB // 10 // 4096 * 4096  # MemTotal
@@ -102,10 +104,11 @@ class Tenant:
         self.pid = self.process.pid
 
     def quiet(self):
-        """What it has said up to its next quiet point."""
+        """What it has said up to its next quiet point. It sleeps there: who is halted in the midst of a request is not quiet."""
         said = ""
         for line in self.process.stdout:
             if line == "quiet\n":
+                wait_until(lambda: Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S", "it waits for its next line")
                 return values(said)
             said += line
         raise AssertionError(f"ended with {self.process.wait(60)} instead: {self.process.stderr.read()}")
