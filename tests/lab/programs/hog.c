@@ -1,8 +1,8 @@
 /*
  * hog THREADS MOST_MIB SECONDS - takes memory that cannot be swapped, as CUDA's pages cannot.
  *
- * Pieces of 8 MiB, and smaller ones down to 1 MiB once those are refused, by malloc and mmap in turn; each is filled
- * with bytes that are not zero and locked. Says "full" when it holds MOST_MIB. If even 1 MiB is refused it asks again
+ * Pieces of 8 MiB, or 4 MiB once those are refused, by malloc and mmap in turn: large requests, which keep the reserve. Each is
+ * filled with bytes that are not zero and locked. Says "full" when it holds MOST_MIB. If even 4 MiB are refused it asks again
  * every 10 ms. SECONDS after it was first refused that, or was full: "taken BYTES refused COUNT", exit 0.
  * Exit 2: usage; 3: mlock failed; 4: a refusal was not NULL or MAP_FAILED with ENOMEM.
  */
@@ -19,6 +19,7 @@
 
 #define MIB ((size_t)1 << 20)
 #define LARGEST (8 * MIB)
+#define SMALLEST (4 * MIB)
 
 static atomic_size_t taken_bytes, refused_count;
 static size_t most_bytes;
@@ -81,7 +82,7 @@ static void *grow(void *unused)
             bytes /= 2;
         } else if (!take(bytes, is_mapping)) {
             atomic_fetch_sub(&taken_bytes, bytes);
-            if (bytes > MIB) {
+            if (bytes > SMALLEST) {
                 bytes /= 2;
             } else {
                 begin_to_hold();
