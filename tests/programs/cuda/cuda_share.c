@@ -215,6 +215,9 @@ static void start_players(const char *kind)
 
 static void say(const int *who, unsigned order)
 {
+    const struct timespec moment = {0, 6000000};
+    if (order == ASK)
+        nanosleep(&moment, NULL); /* pace: a refusal holds for 5 ms (preload/core/admit/repeat.h) */
     for (int i = 0; i < count; i++)
         __atomic_store_n(&board->player[i].order, who[i] ? order : IDLE, __ATOMIC_SEQ_CST);
     change(&board->go);
