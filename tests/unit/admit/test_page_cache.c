@@ -29,13 +29,12 @@ enum { POPULATE_WRITE = 23, WISHES_MAX = 64, WISH_CAPACITY = 48, OWN_WAY = 77 };
 
 static struct {
     char wish[WISHES_MAX][WISH_CAPACITY];
-    uint64_t wished_bytes, dropped, populated_bytes;
-    uint64_t announced_ns; /* in the registry entry, while anything but populating was going on */
-    uint64_t now_ns;       /* the clock: time passes in calls only */
-    uint64_t call_ns;      /* that each takes */
+    uint64_t wished_bytes, dropped;
+    uint64_t now_ns;  /* the clock: time passes in calls only */
+    uint64_t call_ns; /* that each takes */
     uint32_t wishes, identified;
-    bool is_old;          /* knows no swappiness= */
-    bool is_interrupting; /* a signal comes while it populates */
+    bool is_old;       /* knows no swappiness= */
+    bool is_populated; /* memory was populated, or a process made */
 } kernel;
 
 /* In the place of the library's, which reads the vDSO: there nobody can answer for the kernel. */
@@ -98,12 +97,9 @@ static long answer(long number, long first, long second, long third)
     }
     kernel.now_ns += kernel.call_ns;
     if (number == SYS_madvise) {
-        kernel.populated_bytes += (uint64_t)second;
-        if (kernel.is_interrupting)
-            (void)raise(SIGUSR1);
+        kernel.is_populated = true;
         return 0;
     }
-    kernel.announced_ns |= sg_load(&sg_entry_own()->reclaim_until_ns);
     if (number == SYS_write)
         return take_wish((const char *)second, (size_t)third);
     kernel.dropped += number == SYS_fadvise64;
@@ -212,7 +208,6 @@ CHILD_TEST(the_cgroup_is_asked_for_files_only_and_in_steps)
         CHECK(strtoull(kernel.wish[i], NULL, 10) <= 128 * MIB);
         CHECK_TEXT(strchr(kernel.wish[i], ' '), " swappiness=0\n");
     }
-    CHECK_EQUAL(kernel.announced_ns, 0);
 }
 
 CHILD_TEST(an_old_kernel_is_asked_plainly_where_there_is_no_swap)
@@ -252,7 +247,6 @@ CHILD_TEST(the_cache_of_files_on_local_file_systems_goes)
     begin_on("btrfs", 0, 0);
     (void)reclaim_for(REQUEST);
     CHECK(kernel.dropped != 0);
-    CHECK_EQUAL(kernel.announced_ns, 0);
 }
 
 static void check_left_alone(const char *type)
@@ -299,7 +293,6 @@ CHILD_TEST(files_are_not_looked_at_for_more_than_three_seconds)
     CHECK_EQUAL(reclaim_for(REQUEST), LONGEST_NS);
     CHECK_EQUAL(kernel.wishes, 4);
     CHECK_EQUAL(kernel.identified, 4);
-    CHECK_EQUAL(kernel.populated_bytes, 0);
 }
 
 CHILD_TEST(the_cache_of_a_large_file_is_not_dropped_for_more_than_three_seconds)
@@ -311,30 +304,15 @@ CHILD_TEST(the_cache_of_a_large_file_is_not_dropped_for_more_than_three_seconds)
     CHECK_EQUAL(kernel.dropped, 3);
 }
 
-/* 4 steps in the cgroup, 2 calls for the file, and 2 of the 5 steps of populating. */
-CHILD_TEST(the_three_seconds_are_for_all_of_it)
+/* 4 steps in the cgroup and 2 calls for the file. Nothing that the kernel could end this process for follows. */
+CHILD_TEST(no_memory_is_populated_where_all_that_was_not_enough)
 {
     begin(4 * GIB, 0);
     kernel.call_ns = CALL_NS;
-    CHECK_EQUAL(reclaim_for(REQUEST), LONGEST_NS);
+    CHECK_EQUAL(reclaim_for(REQUEST), 6 * CALL_NS);
     CHECK_EQUAL(kernel.wishes, 4);
     CHECK_EQUAL(kernel.dropped, 1);
-    CHECK_EQUAL(kernel.populated_bytes, 256 * MIB);
-    CHECK_EQUAL(sg_load(&sg_entry_own()->reclaim_until_ns), 0);
-}
-
-/* Nothing is to be left by a handler that jumps out, and none is to be late: it runs as soon as all has been given
- * back. The filter says that this process blocks no signal, so this one is one that would be taken. */
-CHILD_TEST(a_signal_ends_populating_with_the_step)
-{
-    sigset_t signals;
-    begin(4 * GIB, 0);
-    CHECK(sigemptyset(&signals) == 0 && sigaddset(&signals, SIGUSR1) == 0);
-    CHECK(sigprocmask(SIG_BLOCK, &signals, NULL) == 0);
-    kernel.is_interrupting = true;
-    (void)reclaim_for(REQUEST);
-    CHECK_EQUAL(kernel.populated_bytes, 128 * MIB);
-    CHECK_EQUAL(sg_load(&sg_entry_own()->reclaim_until_ns), 0);
+    CHECK(!kernel.is_populated);
 }
 
 int main(void)
@@ -351,8 +329,7 @@ int main(void)
         cmocka_unit_test(a_slow_cgroup_is_not_asked_for_more_than_three_seconds),
         cmocka_unit_test(files_are_not_looked_at_for_more_than_three_seconds),
         cmocka_unit_test(the_cache_of_a_large_file_is_not_dropped_for_more_than_three_seconds),
-        cmocka_unit_test(the_three_seconds_are_for_all_of_it),
-        cmocka_unit_test(a_signal_ends_populating_with_the_step),
+        cmocka_unit_test(no_memory_is_populated_where_all_that_was_not_enough),
     };
     return cmocka_run_group_tests_name("reclaim", tests, NULL, NULL);
 }

@@ -5,12 +5,9 @@
 
 #include "base/atomics.h"
 #include "base/directory.h"
-#include "admit/reclaim/filler.h"
-#include "base/lock.h"
+#include "base/pages.h"
 #include "base/options.h"
 #include "admit/headroom.h"
-#include "shared/own_entry.h"
-#include "shared/peers.h"
 #include "base/seccomp.h"
 #include "base/clock.h"
 #include "base/syscall.h"
@@ -21,7 +18,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 
 #define MIB (UINT64_C(1) << 20)
 #define LEAST_BYTES (64 * MIB) /* below this the driver's own reclaim suffices */
@@ -33,16 +29,13 @@
 
 enum {
     FADVISE_DONTNEED = 4,
-    POPULATE_WRITE = 23, /* MADV_POPULATE_WRITE, Linux 5.14 */
     FILES_MAX = 4096,
     MOUNTS_MAX = 256 /* local ones; files on others are left alone */
 };
 
 struct figures {
     uint64_t free_bytes;
-    uint64_t cgroup_headroom_bytes; /* above the reserve of every cgroup; UINT64_MAX: no cgroup bounds this process */
-    bool swaps_nobody;              /* populating swaps no process out */
-    bool is_swapless;               /* nothing of this process's cgroup can be swapped out */
+    bool is_swapless; /* nothing of this process's cgroup can be swapped out */
 };
 
 static bool is_over(uint64_t until_ns)
@@ -60,15 +53,13 @@ static bool is_free(uint64_t bytes)
     return free_bytes >= bytes;
 }
 
-static struct figures measure(uint64_t bytes)
+static struct figures measure(void)
 {
     struct sg_lock_state lock;
     struct figures figures = {0};
     sg_lock_acquire(&sg_decision_lock, &lock);
     sg_headroom_refresh(0, false);
     figures.free_bytes = sg_headroom_last.snapshot.is_valid ? sg_headroom_last.snapshot.free_bytes : UINT64_MAX;
-    figures.cgroup_headroom_bytes = sg_headroom_in_cgroups();
-    figures.swaps_nobody = sg_snapshot_swaps_nobody(&sg_headroom_last.snapshot, bytes);
     figures.is_swapless = sg_headroom_is_swapless();
     sg_lock_release(&sg_decision_lock, &lock);
     return figures;
@@ -243,40 +234,6 @@ static void drop_open_files(uint64_t until_ns)
     (void)sg_sys_close((int)directory);
 }
 
-/* ---- the populating step ----------------------------------------------------------------------------------------- */
-
-/* Under SPARKGUARD_SYSTEM_ROOT the figures are invented, but populating takes real memory. Then the real machine must
- * have twice the bytes free. */
-static bool is_affordable(uint64_t bytes)
-{
-    struct sysinfo info = {0};
-    if (sg_options.system_root[0] == '\0')
-        return true;
-    return sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) == 0 &&
-           (uint64_t)info.freeram * info.mem_unit >= 2 * bytes;
-}
-
-/* Populates `bytes` and drops them again, which makes the kernel reclaim page cache. Announced in the registry entry,
- * because MemAvailable falls meanwhile; the earlier steps do not lower it. The bytes are those of the request, which is
- * granted already, so a process that is stopped here takes memory from no other process. */
-static void populate(uint64_t bytes, uint64_t until_ns)
-{
-    sg_lock_hold_signals(); /* a handler that longjmps out would leave the memory populated */
-    char *memory = sg_filler_reserve(bytes);
-    sg_store(&sg_entry_own()->reclaim_until_ns, until_ns);
-    for (uint64_t at = 0; memory != NULL && at < bytes && !is_over(until_ns) && !sg_lock_is_signal_due();
-         at += STEP_BYTES) {
-        uint64_t step = bytes - at < STEP_BYTES ? bytes - at : STEP_BYTES;
-        if (sg_sys_madvise(memory + at, step, POPULATE_WRITE) != 0)
-            break;
-    }
-    if (memory != NULL)
-        (void)sg_sys_munmap(memory, bytes);
-    sg_store(&sg_entry_own()->reclaim_until_ns, 0);
-    sg_peers_advance();
-    sg_lock_let_signals();
-}
-
 void sg_page_cache_reclaim(uint64_t bytes)
 {
     if (bytes < LEAST_BYTES)
@@ -284,17 +241,11 @@ void sg_page_cache_reclaim(uint64_t bytes)
     bytes = ((bytes + SPARE_BYTES) + SG_PAGE_MAX - 1) & ~(uint64_t)(SG_PAGE_MAX - 1);
     if (is_free(bytes))
         return;
-    struct figures now = measure(bytes);
+    struct figures now = measure();
     if (now.free_bytes >= bytes)
         return;
     uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + LONGEST_NS;
     reclaim_from_cgroup(bytes - now.free_bytes, now.is_swapless, until_ns);
-    if (measure(bytes).free_bytes >= bytes)
-        return;
-    drop_open_files(until_ns);
-    now = measure(bytes);
-    if (now.free_bytes >= bytes)
-        return;
-    if (now.cgroup_headroom_bytes >= bytes && now.swaps_nobody && is_affordable(bytes))
-        populate(bytes, until_ns);
+    if (measure().free_bytes < bytes)
+        drop_open_files(until_ns);
 }

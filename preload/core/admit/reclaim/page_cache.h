@@ -2,15 +2,14 @@
  * page_cache.h - page-cache reclaim: turns page cache into free memory before a CUDA request that MemAvailable covers.
  *
  * On unified memory the driver takes free pages. It has been seen to fail while most of the available memory was page
- * cache. Therefore cache is reclaimed after the request was admitted and before the driver is called, in three steps:
+ * cache. Therefore cache is reclaimed after the request was admitted and before the driver is called, in two steps:
  *
  *   1. memory.reclaim of this process's cgroup
  *   2. the page cache of the files that this process has open
- *   3. the whole request is populated once and dropped, which makes the kernel reclaim (in pieces it achieves nothing)
  *
- * No step swaps a process out. memory.reclaim is asked for file pages only, or where nothing of the cgroup can be
- * swapped. Step 3 runs only where cgroups and swap permit, and is announced in the registry entry. Files on network and
- * FUSE file systems are not touched, because any question about them may wait for a server or another process.
+ * No step populates memory, swaps a process out or can end one. memory.reclaim is asked for file pages only, or where
+ * nothing of the cgroup can be swapped. Files on network and FUSE file systems are not touched, because any question
+ * about them may wait for a server or another process.
  */
 #ifndef SG_PRELOAD_ADMIT_RECLAIM_PAGE_CACHE_H
 #define SG_PRELOAD_ADMIT_RECLAIM_PAGE_CACHE_H
