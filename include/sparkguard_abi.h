@@ -477,7 +477,7 @@ struct sg_registry_entry {
     uint64_t watched_ns;              /* (atomic) last round of a watchdog that may end the process; 0: none */
     uint64_t holds_bounded_bytes;     /* (atomic) freed on exit: growth of RssAnon since fork, and pinned bytes */
     uint64_t holds_unbounded_bytes;   /* (atomic) freed on exit: device memory taken from the machine */
-    uint64_t reclaim_until_ns;        /* (atomic) deadline of a page-cache reclaim in progress, else 0 */
+    uint64_t unused;                  /* zero */
     uint64_t scanned_anonymous_bytes; /* (atomic) RssAnon and unused credit at the last scan; 0: not comparable */
     uint64_t pinned_bytes;            /* (atomic) live bytes of domain pinned */
     uint64_t managed_bytes;           /* (atomic) live bytes of domain managed */
@@ -495,11 +495,12 @@ struct sg_registry_entry {
     uint64_t set_limit_bytes;         /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
     uint64_t set_reserve_bytes;       /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
     uint64_t set_user;                /* (atomic) the user who set one of them last, plus one; 0: nobody */
-    uint64_t pressure_bytes;    /* (atomic) what others have asked this process to give back since the last answer */
-    uint32_t pressure_asked;    /* (atomic, futex) number of such questions */
-    uint32_t pressure_answered; /* (atomic) the last question that was answered */
-    uint64_t claim_share;       /* in an entry with SG_SLOT_CLAIM: the job's share of memory beyond claims; 0: 1 */
-    uint64_t frozen_reserve[9]; /* zero; for fields that all later versions share */
+    uint64_t pressure_bytes;      /* (atomic) what others have asked this process to give back since the last answer */
+    uint32_t pressure_asked;      /* (atomic, futex) number of such questions */
+    uint32_t pressure_answered;   /* (atomic) the last question that was answered */
+    uint64_t claim_share;         /* in an entry with SG_SLOT_CLAIM: the job's share of memory beyond claims; 0: 1 */
+    uint64_t pooled_flight_bytes; /* (atomic) part of unbounded_flight_bytes that the driver's pool is to serve */
+    uint64_t frozen_reserve[8];   /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */
@@ -526,15 +527,18 @@ struct sg_registry {
     uint64_t context_bytes;             /* (atomic) size requested for the next CUDA context; 0: none measured yet */
     uint64_t measured_context_bytes[2]; /* (atomic) measured sizes of the last two contexts, newest first; 0: none */
     uint64_t reserved_word;             /* zero */
-    uint64_t ended_bytes;               /* (atomic) CUDA memory of the machine that was freed and not taken since: the
-                                       * driver may keep its pages */
-    uint64_t pressure_until_ns;         /* (atomic) a process makes memory pressure until then, at the latest, to get
-                                       * driver pages back; CLOCK_MONOTONIC */
-    uint64_t pressure_bytes;            /* (atomic) populated to make that pressure, about to be dropped */
-    uint64_t pressure_pause_until_ns;   /* (atomic) no new pressure before then, since the last one failed */
+    /* (atomic) device memory of the machine that guarded processes freed or left, also by calls that failed, and did not
+     * take since: proven to be in the driver's pool, or on its way back */
+    uint64_t pool_proven_bytes;
+    uint64_t unused[3];              /* zero */
     uint64_t unexplained_base_bytes; /* (atomic) memory that no kernel counter explains, without CUDA's; 0: unknown */
     uint64_t claim_places;           /* (atomic) number of claims ever made */
-    uint64_t reserved[496];          /* zero */
+    uint64_t pool_disproven_bytes;   /* (atomic) unexplained memory that was shown not to be in the driver's pool */
+    uint64_t listed_bytes;  /* (atomic) device memory by NVML's list of processes beyond that of guarded processes */
+    uint64_t listed_ns;     /* (atomic) when NVML gave that list; CLOCK_MONOTONIC; 0: never */
+    uint64_t ended_ns;      /* (atomic) when a process with device memory of the machine was last found to have ended */
+    uint64_t dropped_ns;    /* (atomic) when a process last emptied the driver's pool by drop_caches */
+    uint64_t reserved[491]; /* zero */
     struct sg_registry_entry entry[];
 };
 _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");

@@ -6,15 +6,13 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/options.h"
-#include "base/clock.h"
-#include "base/syscall.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"
 #include "shared/own_entry.h"
 
 enum { POOLS_UNKNOWN, POOLS_KEEP, POOLS_NONE };
 
-/* (atomic) this process's CUDA memory is system memory, and the driver has pools that may keep its pages */
+/* (atomic) this process's device memory is the machine's, and the driver lists pools */
 static uint32_t is_counting;
 static uint32_t pools; /* (atomic) POOLS_... */
 
@@ -52,22 +50,16 @@ void sg_driver_pool_learn(void)
 void sg_driver_pool_note_given(uint64_t bytes)
 {
     if (SG_UNLIKELY(sg_load_relaxed(&is_counting) != 0))
-        sg_fetch_add(&sg_entry_registry()->ended_bytes, bytes);
+        sg_fetch_add(&sg_entry_registry()->pool_proven_bytes, bytes);
 }
 
 void sg_driver_pool_note_taken(uint64_t bytes)
 {
     if (SG_UNLIKELY(sg_load_relaxed(&is_counting) != 0))
-        (void)sg_sub_clamped(&sg_entry_registry()->ended_bytes, bytes);
+        (void)sg_sub_clamped(&sg_entry_registry()->pool_proven_bytes, bytes);
 }
 
 uint64_t sg_driver_pool_counted_bytes(void)
 {
-    return sg_load_relaxed(&pools) == POOLS_KEEP ? sg_load(&sg_entry_registry()->ended_bytes) : 0;
-}
-
-bool sg_driver_pool_is_lease(uint64_t until_ns)
-{
-    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
-    return until_ns > now && until_ns - now <= SG_DRIVER_POOL_LEASE_NS; /* a damaged registry may hold any number */
+    return sg_load_relaxed(&pools) == POOLS_KEEP ? sg_load(&sg_entry_registry()->pool_proven_bytes) : 0;
 }

@@ -148,7 +148,7 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     uint64_t granted, total;
     prepare_peaks(counters, bytes);
     if (sum != SG_SUM_COUNT) {
-        if (domain != SG_DOMAIN_MANAGED)
+        if (domain == SG_DOMAIN_DEVICE)
             sg_driver_pool_note_taken(bytes);
         granted = sg_entry_raise_both(sum, SG_SUM_GRANTED, bytes, &total);
     } else {
@@ -213,12 +213,12 @@ void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
     enum sg_sum sum = sum_of(domain);
     if (domain == SG_DOMAIN_MANAGED)
         sg_entry_lower_managed_missing(bytes);
-    else if (sum != SG_SUM_COUNT)
-        sg_driver_pool_note_given(bytes);
     if (sum != SG_SUM_COUNT)
         sg_entry_lower_both(sum, SG_SUM_GRANTED, bytes);
     else
         (void)sg_entry_lower(SG_SUM_GRANTED, bytes - sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes));
+    if (domain == SG_DOMAIN_DEVICE) /* last: until now the memory has an owner (pool_room.c) */
+        sg_driver_pool_note_given(bytes);
     if (domain == SG_DOMAIN_HEAP || domain == SG_DOMAIN_MAPPED)
         sg_entry_note_unpromised(bytes); /* the promise is gone, but the pages may still be resident */
     bound_inheritance();

@@ -48,6 +48,7 @@ struct sg_mark {
 struct sg_open_call {
     struct sg_mark mark;                  /* the frame of the hook */
     uint64_t flight_bytes, flight_source; /* the request in flight and its constraint */
+    uint64_t pooled_bytes;                /* the part of it that the driver's pool is to serve */
     uint64_t judged_bytes;                /* growth of a memory pool that was granted to the call (mempool.c) */
     uint64_t headroom_bytes;              /* free bytes of a graph pool that the call relies on (graph.c) */
     uint32_t headroom_device;             /* the device of that graph pool */

@@ -13,8 +13,8 @@
 #include "admit/admission.h"
 
 #include "base/atomics.h"
-#include "admit/reclaim/driver_pages.h"
 #include "account/commits.h"
+#include "account/driver_pool.h"
 #include "account/tmpfs_ranges.h"
 #include "admit/check.h"
 #include "account/tracker.h"
@@ -23,6 +23,7 @@
 #include "admit/wait.h"
 #include "admit/deferred_frees.h"
 #include "admit/headroom.h"
+#include "admit/reclaim/pool_room.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/registry.h"
@@ -32,7 +33,6 @@
 #include "account/thread_record.h"
 #include "account/timeline.h"
 #include "shared/decision_lock.h"
-#include "account/driver_pool.h"
 #include "admit/refusal.h"
 #include "admit/self_check.h"
 #include "admit/repeat.h"
@@ -80,21 +80,28 @@ static void add_to_flight(const struct sg_request *request, uint64_t bytes)
 {
     uint64_t source = sg_check_source(request);
     sg_entry_flight_add(source, (int64_t)bytes);
+    sg_entry_pooled_flight_add((int64_t)request->attempt.pooled_bytes);
     if (is_cuda(request)) {
         sg_self.open.flight_source = source;
         sg_self.open.flight_bytes += bytes;
+        sg_self.open.pooled_bytes += request->attempt.pooled_bytes;
     }
 }
 
 /* Call it before the bytes leave the flight sum. In the other order, a handler that longjmps between the two would
  * subtract them twice, and so hide other threads' bytes. */
-static void forget_flight(const struct sg_request *request, uint64_t bytes)
+static void forget_flight(struct sg_request *request, uint64_t bytes)
 {
-    if (is_cuda(request))
+    uint64_t pooled = request->attempt.pooled_bytes;
+    if (is_cuda(request)) {
         sg_self.open.flight_bytes -= bytes < sg_self.open.flight_bytes ? bytes : sg_self.open.flight_bytes;
+        sg_self.open.pooled_bytes -= pooled < sg_self.open.pooled_bytes ? pooled : sg_self.open.pooled_bytes;
+    }
+    sg_entry_pooled_flight_add(-(int64_t)pooled);
+    request->attempt.pooled_bytes = 0;
 }
 
-static void remove_from_flight(const struct sg_request *request, uint64_t bytes)
+static void remove_from_flight(struct sg_request *request, uint64_t bytes)
 {
     forget_flight(request, bytes);
     sg_entry_flight_add(sg_check_source(request), -(int64_t)bytes);
@@ -102,7 +109,7 @@ static void remove_from_flight(const struct sg_request *request, uint64_t bytes)
 
 /* Whether the cached snapshot admits the request; then it is in flight. With or without the lock. The request goes in
  * flight before it is counted, so a process that misses it in flight sees it in the count. */
-static bool take_from_cached_snapshot(const struct sg_request *request)
+static bool take_from_cached_snapshot(struct sg_request *request)
 {
     bool grows_more = request->growth_bytes > request->size_bytes && sg_headroom_has_limit();
     if (request->card.identity != 0 || request->kind == SG_REQUEST_RARE || grows_more ||
@@ -142,15 +149,18 @@ static bool is_claimed(const struct sg_request *request)
     return request->card.identity == 0 && request->size_bytes <= sg_headroom_last.peers.own_claim_bytes;
 }
 
-/* SG_ASK_DRIVER if the request would fit with the pages that the driver keeps after a free; else `verdict`. */
-static enum sg_verdict ask_driver(const struct sg_request *request, struct sg_answer *answer, enum sg_verdict verdict)
+/* SG_DROP_POOL if the request would fit with an empty pool of the driver, and this process may empty it; else
+ * `verdict`. Once emptied, pages in lists of processors show late. */
+static enum sg_verdict drop_pool(struct sg_request *request, struct sg_answer *answer, enum sg_verdict verdict)
 {
-    uint64_t kept = request->card.identity != 0 ? 0 : sg_driver_pages_kept_bytes();
-    answer->kept_by_driver_bytes = kept;
-    if (kept == 0 || request->attempt.has_pressed || sg_self_check_is_observed(request) ||
-        !would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, kept))
+    uint64_t most = request->card.identity != 0 ? 0 : sg_pool_room_most_bytes();
+    answer->pooled_bytes = 0;
+    if (most == 0 || !would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED | SG_HEADROOM_NO_POOL, most))
         return verdict;
-    return SG_ASK_DRIVER;
+    answer->pooled_bytes = most;
+    if (request->attempt.has_dropped)
+        return wait_for(request, SG_WAIT_SCANS_NS);
+    return !sg_self_check_is_observed(request) && sg_pool_room_may_drop() ? SG_DROP_POOL : verdict;
 }
 
 /* Whether a commit that does not fit as a whole is admitted by the record of earlier commits (commits.h). Then
@@ -183,16 +193,16 @@ static bool fits_on_record(struct sg_request *request)
 static enum sg_verdict find_change(struct sg_request *request, struct sg_answer *answer)
 {
     struct sg_request later = *request; /* when the kernel shows what this process has freed */
-    uint64_t freed_bytes = request->card.identity != 0 ? 0 : sg_deferred_frees_due_bytes();
+    uint64_t freed_bytes = request->card.identity != 0 ? 0 : sg_deferred_frees_due_bytes() + sg_pool_room_due_bytes();
     later.size_bytes -= freed_bytes < later.size_bytes ? freed_bytes : later.size_bytes;
     if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT, 0)) /* without the requests queued before it */
         return wait_for(request, SG_WAIT_OTHERS_NS);
-    if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0) || sg_headroom_last.peers.is_reclaiming)
+    if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0))
         return wait_for(request, sg_wait_for_flight_ns());
     if (freed_bytes != 0 && would_fit(&later, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0))
-        return ask_driver(request, answer, wait_for(request, sg_wait_for_flight_ns()));
+        return wait_for(request, sg_wait_for_flight_ns());
     if (!is_news_due(request) || !would_fit(request, SG_HEADROOM_STALLED, 0))
-        return ask_driver(request, answer, is_claimed(request) ? wait_for(request, SG_WAIT_SCANS_NS) : SG_REFUSE);
+        return drop_pool(request, answer, is_claimed(request) ? wait_for(request, SG_WAIT_SCANS_NS) : SG_REFUSE);
     sg_peers_call(); /* fits without the promises of others: their watchdogs scan */
     return wait_for(request, SG_WAIT_SCANS_NS);
 }
@@ -218,6 +228,15 @@ static bool fits_at_first(const struct sg_request *request, struct sg_answer *an
     return sg_check_fits(request, SG_HEADROOM_ALL, 0, answer);
 }
 
+/* Whether the request needs the driver's pool, and NVML's list of processes would tell more of it. */
+static bool wants_list(const struct sg_request *request)
+{
+    return request->attempt.can_list && request->card.identity == 0 && sg_pool_room_wants_list(false) &&
+           !would_fit(request, SG_HEADROOM_ALL | SG_HEADROOM_NO_POOL, 0) &&
+           would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED | SG_HEADROOM_NO_POOL,
+                     sg_pool_room_most_bytes());
+}
+
 /* Decides a request under the lock. SG_ADMIT, or any verdict but SG_LOOK_AGAIN in observe mode: it is in flight. */
 static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answer)
 {
@@ -236,10 +255,6 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
     if (!sg_headroom_last.snapshot.is_valid ||
         request->size_bytes <= most) /* others need not wait for an impossible request */
         sg_registry_announce(sg_check_source(request), request->size_bytes);
-    if (request->card.identity == 0 && !sg_self_check_is_observed(request) && sg_driver_pool_is_pressed()) {
-        sg_registry_withdraw();
-        return wait_for(request, SG_PRESSURE_LONGEST_NS + SG_WAIT_OTHERS_NS);
-    }
     bool is_looked_at = request->attempt.was_short && !request->attempt.is_behind;
     bool is_fit = !is_looked_at && fits_at_first(request, answer);
     if (!is_fit && request->attempt.is_behind) {
@@ -248,8 +263,16 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
         return SG_LOOK_AGAIN;
     }
     enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_before_refusal(request, answer);
-    if (verdict == SG_ADMIT || sg_self_check_is_observed(request))
+    if (wants_list(request)) {
+        sg_registry_withdraw();
+        request->attempt.wants_list = true;
+        return SG_LOOK_AGAIN;
+    }
+    if (verdict == SG_ADMIT || sg_self_check_is_observed(request)) {
+        if (request->domain == SG_DOMAIN_DEVICE)
+            sg_pool_room_begin(request, !would_fit(request, SG_HEADROOM_ALL | SG_HEADROOM_NO_POOL, 0));
         add_to_flight(request, request->size_bytes);
+    }
     sg_registry_withdraw(); /* do not advance the epoch: waiting processes would keep waking each other */
     return verdict;
 }
@@ -345,9 +368,9 @@ bool sg_admission_ask(struct sg_request *request)
         request->attempt.must_look_again = verdict == SG_LOOK_AGAIN;
         if (request->attempt.must_look_again)
             return false;
-        if (verdict == SG_ASK_DRIVER) {
-            request->attempt.has_pressed = true;
-            sg_driver_pages_reclaim(answer.kept_by_driver_bytes);
+        if (verdict == SG_DROP_POOL) {
+            request->attempt.has_dropped = true;
+            sg_pool_room_drop();
             continue;
         }
         if (verdict == SG_REFUSE) /* SG_WAIT: the processes that were asked may still answer */
@@ -417,6 +440,8 @@ void sg_admission_abandon(void)
 {
     uint64_t bytes = sg_self.open.flight_bytes;
     sg_self.open.flight_bytes = 0;
+    sg_entry_pooled_flight_add(-(int64_t)sg_self.open.pooled_bytes);
+    sg_self.open.pooled_bytes = 0;
     if (bytes != 0) {
         sg_entry_flight_add(sg_self.open.flight_source, -(int64_t)bytes);
         sg_peers_advance();
@@ -586,9 +611,9 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
     sg_check_take_out_the_dead(NULL);
     sg_headroom_scan();
     sg_headroom_refresh(0, true);
-    uint64_t limit = sg_headroom_limit_bytes(), all = sg_headroom_for_all_cuda(),
-             reserve = sg_headroom_last.snapshot.at[0].reserve_bytes;
-    *capacity = (struct sg_capacity){.largest_bytes = sg_headroom_for_cuda(is_bounded_by_cgroups),
+    uint64_t limit = sg_headroom_limit_bytes(), pooled = sg_pool_room_for_all(),
+             all = sg_headroom_for_all_cuda() + pooled, reserve = sg_headroom_last.snapshot.at[0].reserve_bytes;
+    *capacity = (struct sg_capacity){.largest_bytes = sg_headroom_for_cuda(is_bounded_by_cgroups, pooled),
                                      .all_bytes = all > reserve ? all - reserve : 0,
                                      .reserve_bytes = reserve,
                                      .most_bytes = sg_headroom_machine_bytes(),
@@ -603,17 +628,18 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
     sg_lock_release(&sg_decision_lock, &lock);
 }
 
-void sg_admission_ask_driver(void)
+bool sg_admission_wants_list(void)
 {
     struct sg_lock_state lock;
     sg_segment_attach();
     sg_lock_acquire(&sg_decision_lock, &lock);
     sg_check_join();
-    sg_check_take_out_the_dead(NULL);
-    sg_headroom_refresh(0, true);
-    uint64_t kept = sg_options.mode_observe ? 0 : sg_driver_pages_kept_bytes();
+    bool is_used = sg_driver_pool_is_used();
+    if (is_used)
+        sg_headroom_refresh(0, false);
+    bool wants_list = is_used && sg_pool_room_wants_list(true);
     sg_lock_release(&sg_decision_lock, &lock);
-    sg_driver_pages_reclaim(kept);
+    return wants_list;
 }
 
 void sg_admission_join(void)

@@ -32,12 +32,22 @@ struct sg_card {
 /* Why a request does not fit: the constraint that decided, and its figures. */
 struct sg_answer {
     enum sg_reason reason;
-    uint64_t usable_bytes;         /* of the constraint that decided */
-    uint64_t kept_bytes;           /* that constraint's reserve, or the limit */
-    uint64_t over_limit_bytes;     /* what the job holds beyond its limit already */
-    uint64_t cgroup_bytes;         /* the limit of the deciding cgroup; 0: the machine decided */
-    uint64_t claimed_bytes;        /* what is left of other jobs' claims there; not in usable_bytes */
-    uint64_t kept_by_driver_bytes; /* upper bound of what the driver's pools still keep */
+    uint64_t usable_bytes;     /* of the constraint that decided */
+    uint64_t kept_bytes;       /* that constraint's reserve, or the limit */
+    uint64_t over_limit_bytes; /* what the job holds beyond its limit already */
+    uint64_t cgroup_bytes;     /* the limit of the deciding cgroup; 0: the machine decided */
+    uint64_t claimed_bytes;    /* what is left of other jobs' claims there; not in usable_bytes */
+    uint64_t pooled_bytes;     /* upper bound of the driver's pool, where it would cover what is missing; else 0 */
+};
+
+/* What pool_room.h notes before a call, to measure what it took. Unexplained: by no counter of the kernel. */
+struct sg_pool_figures {
+    uint64_t unexplained_bytes;
+    uint64_t own_bytes, others_bytes; /* device memory of guarded processes */
+    uint64_t most_pooled_bytes, proven_bytes;
+    bool is_quiet; /* no other request for device memory was in flight */
+    bool is_taken; /* the figures are known */
+    bool relies;   /* the request fits with the driver's pool only */
 };
 
 /* How far the decision of one request has come. */
@@ -48,11 +58,15 @@ struct sg_attempt {
     uint32_t refreshes;           /* how often the driver's figure was out of date */
     struct sg_givers_asked asked; /* which other processes were asked to give memory back */
     bool is_giving;               /* an answer of one of them may still come */
-    bool has_pressed;             /* the driver's pools were already made to give pages back for this request */
-    bool is_behind;               /* set by the caller: the ledger may show too much; it is updated before a refusal */
+    uint64_t pooled_bytes;        /* in flight, and to be served by the driver's pool */
+    struct sg_pool_figures before;
+    bool can_list;        /* set by the caller: it can ask NVML which processes live */
+    bool wants_list;      /* with must_look_again: ask NVML, and then once more */
+    bool has_dropped;     /* the driver's pool was already emptied for this request */
+    bool is_behind;       /* set by the caller: the ledger may show too much; it is updated before a refusal */
     bool was_short;       /* it was short before its ledger was updated: no quick snapshot decides it any more */
     bool is_short;        /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
-    bool must_look_again; /* neither admitted nor refused: query the driver or update the ledger, then ask again */
+    bool must_look_again; /* neither admitted nor refused: query the driver or NVML, or update the ledger; ask again */
 };
 
 /* What a refusal says of the request, besides its size. */
@@ -141,9 +155,8 @@ struct sg_capacity {
 };
 void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups);
 
-/* Makes the driver give back the pages that it keeps after a free, if there are any. May take
- * SG_PRESSURE_LONGEST_NS (10 s). Does nothing in observe mode. */
-void sg_admission_ask_driver(void);
+/* Whether NVML's list of processes would tell more of the driver's pool before sg_admission_measure, by a new snapshot. */
+bool sg_admission_wants_list(void);
 
 /* Takes this process's registry entry, if one can be had. Call it before reading anything from the registry. Takes the
  * decision lock. */

@@ -4,6 +4,7 @@
 #include "admit/check.h"
 
 #include "admit/bounds.h"
+#include "admit/reclaim/pool_room.h"
 #include "base/atomics.h"
 #include "account/tmpfs_ranges.h"
 #include "account/tracker.h"
@@ -126,14 +127,14 @@ static uint64_t usable_of_card(const struct sg_card *card, uint32_t parts)
     return free_bytes > taken ? free_bytes - taken : 0;
 }
 
-/* Bytes that the request adds to a constraint: without old memory that it replaces, and without bytes of a memory file
- * that some process was promised already. */
-static uint64_t more_of(const struct sg_request *request, uint32_t where)
+/* Bytes that the request adds to a constraint: without old memory that it replaces, without bytes of a memory file that
+ * some process was promised already, and without those that the driver's pool serves. */
+static uint64_t more_of(const struct sg_request *request, uint32_t where, uint64_t pooled_bytes)
 {
-    uint64_t less = request->replaced_bytes;
+    uint64_t less = request->replaced_bytes + pooled_bytes, all = sg_pool_room_with_lists(request);
     if (request->shared.begin != 0)
         less += sg_same_bytes_known(where, request->shared.begin, request->shared.end, request->size_bytes);
-    return request->size_bytes > less ? request->size_bytes - less : 0;
+    return all > less ? all - less : 0;
 }
 
 bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes,
@@ -144,18 +145,19 @@ bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint
     bool is_of_card = request->card.identity != 0, fits = true;
     bool is_cuda = request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
     uint32_t count = is_of_card || request->domain == SG_DOMAIN_DEVICE ? 1 : snapshot->count;
+    uint64_t pooled = sg_pool_room_bytes(request, parts);
     int64_t tightest = INT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         const struct sg_constraint *constraint = is_of_card ? &card : &snapshot->at[i];
         uint64_t usable = is_of_card ? usable_of_card(&request->card, parts) : sg_headroom_usable(i, parts, is_cuda);
         usable += i == 0 ? expected_bytes : 0;
-        uint64_t more = more_of(request, i == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + constraint->level);
+        uint64_t more = more_of(request, i == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + constraint->level, pooled);
         int64_t headroom = (int64_t)usable - (int64_t)constraint->reserve_bytes;
         if (more != 0 && (headroom < 0 || more > (uint64_t)headroom))
             fits = false;
         if (headroom < tightest) {
             tightest = headroom;
-            answer->usable_bytes = usable;
+            answer->usable_bytes = usable + pooled;
             answer->kept_bytes = constraint->reserve_bytes;
             answer->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
             answer->claimed_bytes = is_of_card ? 0 : sg_headroom_claimed_by_others(i);

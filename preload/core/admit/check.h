@@ -42,8 +42,8 @@ static inline bool sg_check_is_beyond_own_limit(const struct sg_request *request
 }
 
 /* Whether the request fits every constraint above its reserve: the machine and its cgroups, or the card. `parts`: enum
- * sg_headroom_part, what counts as taken. `expected_bytes`: memory of the machine that the driver's pools would give
- * back; counts as usable. Always sets *answer: the tightest constraint and its figures. */
+ * sg_headroom_part, what counts as taken, and whether the driver's pool counts. `expected_bytes`: memory that comes back
+ * to the machine; counts as usable. Always sets *answer: the tightest constraint and its figures. */
 bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes,
                           struct sg_answer *answer);
 

@@ -4,6 +4,7 @@
 #include "admit/deferred_frees.h"
 
 #include "base/atomics.h"
+#include "account/driver_pool.h"
 #include "admit/headroom.h"
 #include "base/clock.h"
 #include "base/syscall.h"
@@ -65,7 +66,7 @@ void sg_deferred_frees_note_taken(void)
 uint64_t sg_deferred_frees_due_bytes(void)
 {
     uint64_t last_ns = sg_load_relaxed(&late.last_ns); /* sg_deferred_frees_note_taken may run beside this */
-    if (last_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) - last_ns >= RETURN_NS)
+    if (last_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) - last_ns >= RETURN_NS || sg_driver_pool_is_used())
         return 0;
     uint64_t available = sg_headroom_last.snapshot.at[0].headroom_bytes, before = late.available_before;
     uint64_t shown = available > before ? available - before : 0;

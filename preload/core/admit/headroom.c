@@ -111,12 +111,6 @@ bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out)
     return true;
 }
 
-uint64_t sg_headroom_live_cuda_bytes(void)
-{
-    return sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
-           sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + sg_headroom_last.peers.device_bytes;
-}
-
 /* Whether sparkguard --set has changed something since the snapshot: what it has set counts at the next request.
  * Pairs with the stores of tools/launch/set.c. tests/model/control.pml does not have it: it keeps no snapshot. */
 static bool is_set_since(void)
@@ -402,17 +396,6 @@ static void note_slack(uint32_t had_options, const uint64_t set[2])
     sg_ledger_set_slack(may_have_array_credit() ? array_slack / ARRAY_CREDIT_PART : 0, slack / PROMISE_SLACK_PART);
 }
 
-/* Counts memory that is populated to make pressure as available, because it is released in a moment. `before`: how much
- * it was before the snapshot. Some may have been released or populated since; the larger figure counts. */
-static void add_pressure(struct sg_snapshot *snapshot, uint64_t before)
-{
-    struct sg_constraint *machine = &snapshot->at[0];
-    uint64_t populated = sg_driver_pool_pressure_bytes();
-    populated = populated > before ? populated : before;
-    uint64_t missing = machine->limit_bytes - machine->headroom_bytes;
-    machine->headroom_bytes += populated < missing ? populated : missing;
-}
-
 /* What the last snapshot with claims found: the figures that are published contain it. */
 static void keep_claims(const struct sg_peers *peers)
 {
@@ -445,9 +428,8 @@ static void refresh(uint64_t device, bool is_closely, bool has_claims)
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
     sg_job_take_left_peak();
-    uint64_t pressure = sg_driver_pool_pressure_bytes();
     sg_headroom_last.snapshot.has_cuda = sg_headroom_last.peers.cuda[0].managed_bytes != 0 ||
-                                         sg_load(&sg_entry_registry()->ended_bytes) != 0 || /* for driver_pages.c */
+                                         sg_load(&sg_entry_registry()->pool_proven_bytes) != 0 || /* pool_room.c */
                                          (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)SG_SLOT_UNIFIED) != 0;
     sg_snapshot_refresh(&sg_headroom_last.snapshot);
     sg_cgroup_refresh(&sg_headroom_last.snapshot);
@@ -457,7 +439,6 @@ static void refresh(uint64_t device, bool is_closely, bool has_claims)
         sg_claims_end(&sg_headroom_last.peers, is_closely);
     else
         use_last_claims(&sg_headroom_last.peers);
-    add_pressure(&sg_headroom_last.snapshot, pressure);
     note_guarding(sg_headroom_last.snapshot.is_valid);
     if (!sg_headroom_last.snapshot.is_valid) {
         sg_headroom_forget();
@@ -540,12 +521,16 @@ void sg_headroom_scan_if_old(void)
         sg_headroom_scan();
 }
 
-uint64_t sg_headroom_for_cuda(bool is_bounded)
+uint64_t sg_headroom_for_cuda(bool is_bounded, uint64_t pooled_bytes)
 {
     int64_t least = INT64_MAX;
     for (uint32_t i = 0; i < (is_bounded ? sg_headroom_last.snapshot.count : 1); i++) {
         int64_t left =
             above(sg_headroom_usable(i, SG_HEADROOM_ALL, true), sg_headroom_last.snapshot.at[i].reserve_bytes);
+        if (i == 0) {
+            left = (left > 0 ? left : 0) + (int64_t)pooled_bytes;
+            left -= sg_headroom_unified() != 0 ? left / (SG_HEADROOM_LISTS_PART + 1) + 1 : 0;
+        }
         least = left < least ? left : least;
     }
     return sg_headroom_last.snapshot.is_valid && least > 0 ? (uint64_t)least : 0;

@@ -31,6 +31,7 @@ enum sg_headroom_part {
     SG_HEADROOM_QUEUED_BEFORE = 1u << 2, /* requests queued before this process's */
     SG_HEADROOM_QUEUED_AFTER = 1u << 3,  /* and after it */
     SG_HEADROOM_NO_CLAIMS = 1u << 5,     /* without this: what is left of the claims of other jobs (claims.h) */
+    SG_HEADROOM_NO_POOL = 1u << 6,       /* without this: the driver's pool is room for device memory (pool_room.h) */
     SG_HEADROOM_ALL = SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT | SG_HEADROOM_QUEUED_BEFORE,
 };
 
@@ -112,9 +113,12 @@ uint64_t sg_headroom_claimed_by_others(uint32_t constraint);
  * machine, a cgroup, a card and the job's limit are all compared by this rule. Any thread, without the lock. */
 uint64_t sg_headroom_under_way(const struct sg_peer_sums *others, uint64_t own_flight_bytes, uint32_t parts);
 
+/* The driver keeps lists of the pages of device memory, 24 bytes for each 4 KiB: this part of a request comes on top. */
+#define SG_HEADROOM_LISTS_PART 160
+
 /* Bytes above the reserve that one CUDA request could get; 0 if none or unknown. `is_bounded`: the cgroups count, too,
- * besides the machine. */
-uint64_t sg_headroom_for_cuda(bool is_bounded);
+ * besides the machine. `pooled_bytes`: what the driver's pool would serve. */
+uint64_t sg_headroom_for_cuda(bool is_bounded, uint64_t pooled_bytes);
 
 /* CUDA memory that all guarded programs together could have, with what they have. The reserve is not subtracted. */
 uint64_t sg_headroom_for_all_cuda(void);
@@ -140,10 +144,6 @@ void sg_headroom_scan_if_old(void);
 
 /* Memory that guarded programs may use at all: MemTotal less the huge-page pool and the reserve. */
 uint64_t sg_headroom_machine_bytes(void);
-
-/* Device memory of all guarded processes and this process's pinned memory, without managed memory and without other
- * processes' pinned memory. */
-uint64_t sg_headroom_live_cuda_bytes(void);
 
 /* Whether device memory is the machine's memory: 1 yes, 0 no, -1 not known yet (then requests are decided as if it
  * were). `is_hidden`: SPARKGUARD_UNIFIED=on says so for a discrete card, whose memory MemAvailable never shows. Any

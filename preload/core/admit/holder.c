@@ -128,8 +128,7 @@ static uint64_t unaccounted_bytes(void)
     bytes = bytes > base ? bytes - base : 0;
     for (uint32_t i = 0; i < sg_entry_count(registry); i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        uint64_t known =
-            sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes) + sg_load(&entry->managed_bytes);
+        uint64_t known = sg_load(&entry->slot.device_bytes) + sg_load(&entry->managed_bytes);
         if (sg_entry_is_live(entry))
             bytes = bytes > known ? bytes - known : 0;
     }

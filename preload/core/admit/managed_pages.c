@@ -13,9 +13,16 @@
 #include "shared/segment.h"
 #include "account/driver_pool.h"
 
-static uint64_t known_of(const struct sg_cuda_sum *sum)
+/* Memory that a sum explains. Pinned memory is the process's own shared memory and part of Shmem, which the kernel
+ * explains: it is missing in `shared` only where the driver takes it from elsewhere. */
+static uint64_t held_of(const struct sg_cuda_sum *sum, uint64_t shared)
 {
-    return sum->shown_bytes + sum->flight_bytes;
+    return sum->shown_bytes + sum->device_bytes + (sum->pinned_bytes > shared ? sum->pinned_bytes - shared : 0);
+}
+
+static uint64_t known_of(const struct sg_cuda_sum *sum, uint64_t shared)
+{
+    return held_of(sum, shared) + sum->flight_bytes;
 }
 
 /* Upper bound of the part of `unexplained` that is managed memory touched by the GPU alone. */
@@ -44,7 +51,7 @@ static uint64_t find_base(uint64_t unexplained, uint64_t known, bool is_quiet)
     return last;
 }
 
-static uint64_t touched_on_machine(uint64_t unexplained, const struct sg_cuda_sum *first)
+static uint64_t touched_on_machine(uint64_t unexplained, uint64_t shared, const struct sg_cuda_sum *first)
 {
     struct sg_cuda_sum now;
     if (unexplained == 0)
@@ -52,8 +59,9 @@ static uint64_t touched_on_machine(uint64_t unexplained, const struct sg_cuda_su
     uint64_t pooled = sg_driver_pool_counted_bytes();
     sg_peers_sum_cuda(0, &now);
     bool is_quiet = (first->managed_bytes | now.managed_bytes | first->flight_bytes | now.flight_bytes) == 0;
-    uint64_t base = find_base(unexplained, larger(first->shown_bytes, now.shown_bytes) + pooled, is_quiet);
-    return touched_of(unexplained, base, larger(known_of(first), known_of(&now)) + pooled, first, &now);
+    uint64_t held = larger(held_of(first, shared), held_of(&now, shared));
+    uint64_t base = find_base(unexplained, held + pooled, is_quiet);
+    return touched_of(unexplained, base, larger(known_of(first, shared), known_of(&now, shared)) + pooled, first, &now);
 }
 
 static uint64_t touched_in_cgroup(const struct sg_constraint *constraint, const struct sg_cuda_sum *first)
@@ -63,12 +71,12 @@ static uint64_t touched_in_cgroup(const struct sg_constraint *constraint, const 
     if (identity == 0)
         return 0;
     sg_peers_sum_cuda(identity, &now);
-    return touched_of(constraint->unexplained_bytes, 0, larger(known_of(first), known_of(&now)), first, &now);
+    return touched_of(constraint->unexplained_bytes, 0, larger(known_of(first, 0), known_of(&now, 0)), first, &now);
 }
 
 void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS])
 {
-    snapshot->at[0].touched_bytes = touched_on_machine(snapshot->unexplained_bytes, &before[0]);
+    snapshot->at[0].touched_bytes = touched_on_machine(snapshot->unexplained_bytes, snapshot->shared_bytes, &before[0]);
     for (uint32_t i = 1; i < snapshot->count && before[0].managed_bytes != 0; i++)
         snapshot->at[i].touched_bytes = touched_in_cgroup(&snapshot->at[i], &before[1 + snapshot->at[i].level]);
 }

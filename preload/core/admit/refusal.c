@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "base/atomics.h"
 #include "admit/holder.h"
+#include "admit/reclaim/pool_room.h"
 #include "admit/self_check.h"
 #include "admit/repeat.h"
 #include "account/ledger.h"
@@ -30,13 +31,13 @@ static uint64_t asked_bytes(const struct sg_request *request)
     return request->size_bytes > replaced ? request->size_bytes - replaced : request->size_bytes;
 }
 
-static void add_driver_pages(struct sg_text *text, const struct sg_answer *answer)
+static void add_pool(struct sg_text *text, const struct sg_answer *answer)
 {
-    if (answer->kept_by_driver_bytes == 0)
+    if (answer->pooled_bytes == 0)
         return;
-    sg_text_add(text, "; ");
-    sg_text_add_size(text, answer->kept_by_driver_bytes);
-    sg_text_add(text, " freed earlier may still be with the driver (sparkguard-doctor)");
+    sg_text_add(text, "; the driver's pool may hold up to ");
+    sg_text_add_size(text, answer->pooled_bytes);
+    sg_text_add(text, " (echo 2 | sudo tee /proc/sys/vm/drop_caches)");
 }
 
 /* Appends " (SPARKGUARD_LIMIT)", or who else has set what was kept. */
@@ -89,7 +90,7 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
             sg_text_add_size(text, answer->claimed_bytes);
             sg_text_add(text, " claimed by other jobs");
         }
-        add_driver_pages(text, answer);
+        add_pool(text, answer);
         return;
     }
 }
@@ -119,7 +120,9 @@ static uint64_t missing_bytes(const struct sg_request *request, const struct sg_
 {
     bool is_limit = answer->reason == SG_REASON_LIMIT, is_device = answer->reason == SG_REASON_DEVICE;
     uint64_t replaced = request->replaced_bytes < request->size_bytes ? request->replaced_bytes : 0;
-    uint64_t asked = is_limit ? request->growth_bytes : request->size_bytes - (is_device ? 0 : replaced);
+    uint64_t asked = is_limit    ? request->growth_bytes
+                     : is_device ? request->size_bytes
+                                 : sg_pool_room_with_lists(request) - replaced;
     uint64_t whole = is_device ? request->card.total_bytes : sg_load_relaxed(&sg_own->machine.total_bytes);
     uint64_t kept = is_limit ? 0 : answer->kept_bytes;
     if (asked > whole || kept > whole - asked || asked + kept <= answer->usable_bytes)

@@ -157,9 +157,8 @@ static uint64_t listed_bytes(void)
 static struct look look_at_machine(uint64_t own_flight)
 {
     static struct sg_snapshot snapshot; /* too large for a small stack */
-    uint64_t unbounded = sg_entry_own_flight(false) - sg_entry_own_flight(true);
     uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + sg_load(&sg_own->unaccounted_bytes);
-    bool is_alone = sum_others(&live) == 0 && unbounded == own_flight;
+    bool is_alone = sum_others(&live) == 0 && sg_entry_own_unbounded_flight() == own_flight;
     snapshot.has_cuda = true;
     sg_snapshot_refresh(&snapshot);
     return (struct look){
@@ -251,10 +250,11 @@ static void end_pinned(const struct sg_request *request, uint64_t after)
         find_once(SG_DRIVER_PINNED, rise >= all_of(size));
 }
 
-/* A request that was granted although it does not fit shows nothing, and neither does one that nobody judged. */
+/* A request that was granted although it does not fit shows nothing, and neither does one that nobody judged, or one that
+ * relied on what the driver's pool may have. */
 static void note_answer(const struct sg_request *request, bool is_served)
 {
-    if (request->card.identity != 0 || sg_self_check_is_observed(request))
+    if (request->card.identity != 0 || request->attempt.before.relies || sg_self_check_is_observed(request))
         return;
     find_always(SG_DRIVER_SERVES, is_served);
     if (!is_served)

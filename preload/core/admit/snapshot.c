@@ -125,7 +125,8 @@ uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char
 uint64_t sg_snapshot_unexplained_kib(const char *meminfo)
 {
     static const char *const explained[] = {
-        "MemFree:", "Buffers:", "Cached:", "AnonPages:", "Slab:", "KernelStack:", "PageTables:", "Hugetlb:"};
+        "MemFree:",    "Buffers:",       "Cached:", "AnonPages:", "Slab:",   "KernelStack:",
+        "PageTables:", "SecPageTables:", "Percpu:", "Zswap:",     "Hugetlb:"};
     return sg_snapshot_unexplained(meminfo, "MemTotal:", explained, SG_ARRAY_LENGTH(explained));
 }
 
@@ -147,9 +148,9 @@ static bool read_meminfo(struct sg_snapshot *snapshot)
     snapshot->at[0].headroom_bytes = available * 1024;
     snapshot->cma_free_bytes = (cma_free < available ? cma_free : available) * 1024;
     snapshot->free_bytes = sg_text_read_field(text, "MemFree:", 0) * 1024;
-    snapshot->idle_cache_bytes = sg_text_read_field(text, "Inactive(file):", 0) * 1024;
     snapshot->swap_free_bytes = sg_text_read_field(text, "SwapFree:", 0) * 1024;
     snapshot->unexplained_bytes = snapshot->has_cuda ? sg_snapshot_unexplained_kib(text) * 1024 : 0;
+    snapshot->shared_bytes = sg_text_read_field(text, "Shmem:", 0) * 1024;
     return true;
 }
 
@@ -162,16 +163,9 @@ static bool read_sysinfo(struct sg_snapshot *snapshot)
     snapshot->at[0].headroom_bytes = ((uint64_t)info.freeram + info.bufferram) * info.mem_unit;
     snapshot->cma_free_bytes = 0;
     snapshot->free_bytes = (uint64_t)info.freeram * info.mem_unit;
-    snapshot->idle_cache_bytes = 0;
     snapshot->swap_free_bytes = (uint64_t)info.freeswap * info.mem_unit;
-    snapshot->unexplained_bytes = 0;
+    snapshot->unexplained_bytes = snapshot->shared_bytes = 0;
     return true;
-}
-
-bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes)
-{
-    uint64_t missing = bytes > snapshot->free_bytes ? bytes - snapshot->free_bytes : 0;
-    return snapshot->swap_free_bytes == 0 || missing <= snapshot->idle_cache_bytes / 2;
 }
 
 void sg_snapshot_refresh(struct sg_snapshot *snapshot)

@@ -42,10 +42,10 @@ struct sg_snapshot {
     uint64_t total_bytes;                            /* MemTotal */
     uint64_t cma_free_bytes;                         /* part of at[0].headroom that CUDA cannot use */
     uint64_t free_bytes;                             /* MemFree */
-    uint64_t idle_cache_bytes;                       /* Inactive(file) */
     uint64_t swap_free_bytes;                        /* SwapFree */
     bool has_cuda;                                   /* set by the caller: fill in unexplained_bytes */
     uint64_t unexplained_bytes; /* the part of MemTotal that no counter explains, with CUDA's memory; 0: unknown */
+    uint64_t shared_bytes;      /* Shmem, pinned memory among it; valid with unexplained_bytes */
 };
 
 /* Reads the machine's figures and sets at[0] alone; cgroup.h adds the others. is_valid tells whether that worked. */
@@ -63,10 +63,6 @@ const char *sg_snapshot_read(const char *path);
 
 /* In a forked child there is no thread that reads. */
 void sg_snapshot_atfork_child(void);
-
-/* Whether `bytes` could be populated without swapping a process out, by this snapshot. True if no swap is free, or if
- * half of the idle page cache covers the bytes beyond MemFree, so that the kernel reclaims nothing else. */
-bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes);
 
 /* The field `total` of a file of the kernel less the `count` fields that explain parts of it; not below 0. Any thread. */
 uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char *const *explained, size_t count);

@@ -14,8 +14,8 @@
 enum sg_verdict {
     SG_ADMIT,
     SG_REFUSE,
-    SG_LOOK_AGAIN, /* the driver's figure or the caller's ledger is out of date */
-    SG_ASK_DRIVER, /* fits with what the driver's pools would give back under pressure */
+    SG_LOOK_AGAIN, /* the driver's figure, NVML's list or the caller's ledger is out of date */
+    SG_DROP_POOL,  /* fits once the driver's pool is emptied */
     SG_WAIT,       /* may fit within request->wait_ns of its first wait */
 };
 

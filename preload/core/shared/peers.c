@@ -36,6 +36,8 @@
 struct peer {
     uint64_t ticket, queued_before_bytes, queued_after_bytes, queued_source;
     uint64_t flight_bytes, bounded_bytes, unbounded_bytes, discrete_bytes;
+    uint64_t
+        pooled_bytes; /* the part of unbounded_bytes that the driver's pool is to serve; too low rather than too high */
     bool is_stalled;
     struct sg_named promised, granted; /* the parts in doubt count as in flight, since waiting resolves them */
     uint64_t changing_version;         /* version of the ranges being written, if bytes are in doubt; else 0 */
@@ -105,7 +107,10 @@ static struct peer read_entry(uint32_t number, struct sg_registry_entry *entry, 
     }
     peer.flight_bytes = sg_load(&entry->slot.in_flight_bytes);
     peer.bounded_bytes = sg_load(&entry->bounded_flight_bytes);
+    uint64_t pooled = sg_load(&entry->pooled_flight_bytes); /* raised after the flight, and lowered before it */
     peer.unbounded_bytes = sg_load(&entry->unbounded_flight_bytes);
+    peer.pooled_bytes = sg_load(&entry->pooled_flight_bytes);
+    peer.pooled_bytes = pooled < peer.pooled_bytes ? pooled : peer.pooled_bytes;
     peer.discrete_bytes = sg_load(&entry->device_flight_bytes);
     uint64_t other = unpromisable_of(entry);
     peer.changing_version = sg_same_bytes_read(number, entry, &peer.promised, &peer.granted);
@@ -189,9 +194,12 @@ static void add_cuda(struct sg_cuda_sum *sum, const struct sg_registry_entry *en
     sg_entry_add_cut(&sum->managed_bytes, managed);
     sg_entry_add_cut(&sum->missing_bytes, missing);
     sg_entry_add_cut(&sum->shown_bytes, managed - missing);
-    sg_entry_add_cut(&sum->shown_bytes, sg_load(&entry->pinned_bytes));
-    if (is_machine && (sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) != 0)
-        sg_entry_add_cut(&sum->shown_bytes, sg_load(&entry->slot.device_bytes));
+    if (is_machine)
+        sg_entry_add_cut(&sum->pinned_bytes, sg_load(&entry->pinned_bytes));
+    if (is_machine && (sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) != 0) {
+        sg_entry_add_cut(&sum->device_bytes, sg_load(&entry->slot.device_bytes));
+        sum->contexts++;
+    }
     sg_entry_add_cut(&sum->flight_bytes, sg_load(&entry->bounded_flight_bytes));
     if (is_machine)
         sg_entry_add_cut(&sum->flight_bytes, sg_load(&entry->unbounded_flight_bytes));
@@ -215,7 +223,11 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
     if (is_bounded || peer->queued_source == SG_SOURCE_UNBOUNDED)
         add_queued(&peers->machine, peer);
     add_flight(&peers->machine, peer, peer->bounded_bytes);
-    add_flight(&peers->machine, peer, peer->unbounded_bytes);
+    if (peer->queued_source == SG_SOURCE_UNBOUNDED)
+        add_queued(&peers->device_of_machine, peer);
+    add_flight(&peers->device_of_machine, peer, peer->unbounded_bytes);
+    add_flight(&peers->machine, peer,
+               peer->unbounded_bytes > peer->pooled_bytes ? peer->unbounded_bytes - peer->pooled_bytes : 0);
     add_promises(&peers->machine, peer);
     sg_entry_add_cut(&peers->machine.held_bytes, inherited_uncounted(&counted[0], entry));
     add_cuda(&peers->cuda[0], entry, true);
@@ -305,7 +317,6 @@ static void count(const struct arguments *arguments, struct sg_registry_entry *e
     sg_entry_add_cut(&peers->device_bytes, sg_load(&entry->slot.device_bytes));
     sg_entry_add_cut(&peers->cuda_bytes, sg_load(&entry->pinned_bytes));
     sg_entry_add_cut(&peers->cuda_bytes, sg_load(&entry->managed_bytes));
-    peers->is_reclaiming |= sg_load(&entry->reclaim_until_ns) > arguments->now;
 }
 
 /* Adds the bytes that processes hold together and we do not: shared memory, and memory of parents. */

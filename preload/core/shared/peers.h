@@ -24,12 +24,16 @@ struct sg_peer_sums {
 struct sg_cuda_sum {
     uint64_t managed_bytes; /* granted */
     uint64_t missing_bytes; /* managed memory that is not in the CPU's page tables */
-    uint64_t shown_bytes;   /* managed memory in the page tables, and pinned memory; on the machine also device */
+    uint64_t shown_bytes;   /* managed memory in the page tables */
+    uint64_t device_bytes;  /* on the machine: device memory that is the machine's */
+    uint64_t pinned_bytes;  /* on the machine */
+    uint64_t contexts;      /* on the machine: processes that use such device memory */
     uint64_t flight_bytes;  /* in flight: admitted, and the real call has not returned */
 };
 
 struct sg_peers {
-    struct sg_peer_sums machine;
+    struct sg_peer_sums machine;                /* without the part in flight that the driver's pool is to serve */
+    struct sg_peer_sums device_of_machine;      /* requests for device memory of the machine alone, with that part */
     struct sg_peer_sums level[SG_ENTRY_LEVELS]; /* of our cgroups, in the order of sg_registry_set_levels */
     struct sg_peer_sums device;                 /* of the discrete device that the request is for */
     struct sg_peer_sums job;                    /* of the job's other processes */
@@ -39,7 +43,6 @@ struct sg_peers {
     uint64_t job_limit_bytes;  /* the smallest limit of the job's other processes; 0: none */
     uint64_t device_bytes;     /* device memory of the others */
     uint64_t cuda_bytes;       /* device, pinned and managed memory of the others */
-    bool is_reclaiming;        /* a process is populating memory to drop page cache */
     struct sg_cuda_sum cuda[1 + SG_ENTRY_LEVELS]; /* of the machine, and of each of our cgroups */
 };
 

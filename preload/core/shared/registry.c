@@ -130,16 +130,19 @@ static void publish_claim(struct sg_registry_entry *entry, uint64_t generation)
     sg_store(&entry->claim, own.claim);
 }
 
-/* Adds the CUDA memory of an ended owner to ended_bytes: the driver usually keeps such pages in its own pools. Memory
- * that a forked child inherited does not count, because it is not the child's own. */
+/* Notes the device memory of an ended owner: the driver keeps it in its pool, or returns it in a moment. Memory that a
+ * forked child inherited does not count, because it is not the child's own. After the claim: until then the memory has
+ * an owner (pool_room.c). */
 static void note_ended(struct sg_registry *registry, const struct sg_registry_entry *entry)
 {
     uint64_t granted = sg_load(&entry->slot.granted_bytes), inherited = sg_load(&entry->slot.inherited_bytes);
     uint64_t own_bytes = granted > inherited ? granted - inherited : 0;
-    uint64_t bytes = sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes);
+    uint64_t bytes = sg_load(&entry->slot.device_bytes);
     bytes = bytes < own_bytes ? bytes : own_bytes;
-    if ((sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) != 0 && bytes != 0)
-        sg_fetch_add(&registry->ended_bytes, bytes + sg_load(&registry->context_bytes));
+    if ((sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) == 0 || bytes == 0)
+        return;
+    sg_store(&registry->ended_ns, sg_clock_ns(CLOCK_MONOTONIC));
+    sg_fetch_add(&registry->pool_proven_bytes, bytes + sg_load(&registry->context_bytes));
 }
 
 uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const uint64_t *job)
@@ -400,8 +403,8 @@ void sg_registry_leave(void)
     struct sg_registry_entry *entry = sg_entry_shared_own();
     if (entry == NULL)
         return;
-    note_ended(own.file.registry, entry);
     sg_store(&entry->claim, (sg_load(&entry->claim) & ~UINT64_C(3)) | SG_CLAIM_EMPTY);
+    note_ended(own.file.registry, entry);
     sg_peers_advance();
 }
 

@@ -16,7 +16,6 @@
 #include "admit/bounds.h"
 #include "admit/headroom.h"
 #include "base/compiler.h"
-#include "admit/reclaim/filler.h"
 #include "base/options.h"
 #include "hooks/real.h"
 #include "shared/segment.h"
@@ -31,10 +30,8 @@ int capset(void *header, const void *data); /* no header of the C library declar
 static void end_service_threads(void)
 {
     int saved_errno = errno;
-    if (!sg_options.is_disabled && sg_segment_is_own()) {
+    if (!sg_options.is_disabled && sg_segment_is_own())
         sg_watchdog_end_helpers_surely();
-        sg_filler_stop();
-    }
     errno = saved_errno;
 }
 

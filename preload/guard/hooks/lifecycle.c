@@ -8,7 +8,6 @@
 
 #include "admit/admission.h"
 #include "hooks/cuda/context_end.h"
-#include "admit/reclaim/filler.h"
 #include "admit/refusal.h"
 #include "watch/history.h"
 #include "account/tracker.h"
@@ -119,7 +118,6 @@ static void begin_child(void)
     sg_watchdog_atfork_child();
     sg_history_atfork_child();
     sg_victim_atfork_child();
-    sg_filler_atfork_child();
     sg_givers_atfork_child();
     sg_admission_atfork_child();
     sg_refusal_atfork_child();

@@ -8,7 +8,6 @@
  * and marks nothing (sg_segment_is_own compares PIDs).
  */
 #include "base/compiler.h"
-#include "admit/reclaim/filler.h"
 #include "watch/history.h"
 #include "hooks/lifecycle.h"
 #include "hooks/real.h"
@@ -89,8 +88,6 @@ static void exec_begin(void)
 {
     if (sg_options.is_disabled)
         return;
-    if (sg_segment_is_own())
-        sg_filler_stop();
     sg_lifetime_end(SG_STATE_REPLACED, -1);
     sg_history_end(false);
 }

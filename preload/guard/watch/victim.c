@@ -229,8 +229,6 @@ static void find_danger(struct sg_danger *danger)
                                      .holds_bytes = holds(sg_entry_own(), state.identity),
                                      .zero_in_ns = sg_fall_zero_in_ns(&fall[i], state.headroom_bytes)};
     }
-    if (sg_headroom_last.peers.is_reclaiming && danger->left_bytes >= danger->floor_bytes / 2)
-        danger->is_ours = false; /* memory that another process populates comes back in a moment */
 }
 
 void sg_victim_refresh(struct sg_danger *danger)

@@ -21,21 +21,27 @@ say(free=free, total=total, asked=calls("cuMemGetInfo_v2") - asked)
 """
 
 
-def exactly(sim, kind="device", entry="linked", program="cuda_meminfo", **variables):
+def listed(room):
+    """The most device memory that fits into so much room: the driver's lists of its pages come on top."""
+    return room * 160 // 161
+
+
+def exactly(sim, kind="device", entry="linked", program="cuda_meminfo", more=OUT_OF_MEMORY, **variables):
     """The program's answers, of which the exact request must have been granted, and more than that refused."""
     done = sim.values([sim.program(program), entry, kind], **variables)
     assert (done.result, done.again) == (0, 0)
     assert 0 <= done.free <= done.total
     assert done.total == done.total_again == done.device_total, "fixed at the first question"
-    assert (done.exact, done.more) == (0, OUT_OF_MEMORY)
+    assert (done.exact, done.more) == (0, more)
     assert abs(done.free_again - done.free) <= MIB
     return done
 
 
 @pytest.mark.parametrize("kind", ["device", "pinned", "managed"])
 def test_what_is_said_to_be_free_is_granted_and_no_more(sim, kind):
-    done = exactly(sim, kind, **sim.machine(SPARK, SPARK - 4 * GIB))
-    assert SPARK - 4 * GIB - RESERVE - NEAR <= done.free <= SPARK - 4 * GIB - RESERVE
+    """What is not device memory has no lists, and could have a little more."""
+    done = exactly(sim, kind, more=OUT_OF_MEMORY if kind == "device" else 0, **sim.machine(SPARK, SPARK - 4 * GIB))
+    assert listed(SPARK - 4 * GIB - RESERVE) - NEAR <= done.free <= listed(SPARK - 4 * GIB - RESERVE)
     assert done.free <= done.total <= SPARK - 4 * GIB - RESERVE
 
 
@@ -43,13 +49,13 @@ def test_what_is_said_to_be_free_is_granted_and_no_more(sim, kind):
 @pytest.mark.parametrize("entry", ["linked", "dlsym", "address4", "address5", "runtime"])
 def test_every_entry_point_says_the_same(sim, program, entry):
     done = exactly(sim, "device", entry, program, **sim.machine(SPARK, SPARK - 4 * GIB))
-    assert SPARK - 4 * GIB - RESERVE - NEAR <= done.free <= SPARK - 4 * GIB - RESERVE
+    assert listed(SPARK - 4 * GIB - RESERVE) - NEAR <= done.free <= listed(SPARK - 4 * GIB - RESERVE)
 
 
 def test_page_cache_counts_as_free(sim):
     """60 GiB of it: the driver says 56 GiB are free, and 106 may be had."""
     done = sim.script(ASK + SAY_INFO, **sim.machine(SPARK, SPARK - 5 * GIB, 60 * GIB))
-    assert SPARK - 5 * GIB - RESERVE - NEAR <= done.free <= SPARK - 5 * GIB - RESERVE
+    assert listed(SPARK - 5 * GIB - RESERVE) - NEAR <= done.free <= listed(SPARK - 5 * GIB - RESERVE)
 
 
 @pytest.mark.parametrize("kind", ["device", "pinned", "managed"])
@@ -87,7 +93,7 @@ def test_second_tenant_is_told_what_the_first_left(sim, call):
         other.quiet()
         done = exactly(sim, **machine)
         room = SPARK - RESERVE - (lists(40 * GIB) if call == "cuMemAlloc_v2" else 0)
-        assert room - 40 * GIB - NEAR <= done.free <= room - 40 * GIB
+        assert listed(room - 40 * GIB) - NEAR <= done.free <= listed(room - 40 * GIB)
         assert room - NEAR <= done.total <= room
         other.finish()
 
@@ -96,7 +102,7 @@ def test_own_memory_is_part_of_the_total(sim):
     done = sim.script(ASK + "ok(take('cuMemAlloc_v2', 30 * GIB)[0])" + SAY_INFO, **sim.machine(SPARK))
     room = SPARK - RESERVE - lists(30 * GIB)
     assert room - NEAR <= done.total <= room
-    assert done.total - 30 * GIB - NEAR <= done.free <= done.total - 30 * GIB
+    assert listed(done.total - 30 * GIB) - NEAR <= done.free <= listed(done.total - 30 * GIB)
 
 
 def test_total_is_what_the_driver_has_where_that_is_less(sim):
@@ -114,7 +120,7 @@ def test_total_stays_and_free_follows_the_machine(sim):
         sim.machine_move("other", -30 * GIB)
         third = program.finish()
     assert first.total == second.total == third.total
-    assert abs(first.free - second.free - 30 * GIB) <= NEAR
+    assert abs(first.free - second.free - listed(30 * GIB)) <= NEAR
     assert abs(first.free - third.free) <= NEAR
 
 
@@ -157,7 +163,7 @@ def test_near_the_wall_the_driver_is_not_asked(sim):
 
 def test_drivers_own_out_of_memory_is_replaced(sim):
     done = sim.script(ASK + SAY_INFO, SGSIM_FAIL="cuMemGetInfo_v2:*:2", **sim.machine(SPARK))
-    assert SPARK - RESERVE - NEAR <= done.free <= SPARK - RESERVE
+    assert listed(SPARK - RESERVE) - NEAR <= done.free <= listed(SPARK - RESERVE)
     assert done.free <= done.total
 
 
@@ -204,7 +210,7 @@ say(asked=runtime.cudaMemGetInfo(byref(free), byref(total)), last=runtime.cudaGe
         **sim.machine(SPARK),
     )
     assert (done.refused, done.cleared, done.asked, done.last) == (2, 2, 0, 0)
-    assert SPARK - RESERVE - NEAR <= done.free <= SPARK - RESERVE
+    assert listed(SPARK - RESERVE) - NEAR <= done.free <= listed(SPARK - RESERVE)
 
 
 def test_narrow_questions_say_the_same_as_far_as_they_can(sim):

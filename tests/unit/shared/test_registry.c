@@ -819,21 +819,17 @@ CHILD_TEST(no_sum_wraps_whatever_the_entries_say)
     }
     CHECK_EQUAL(peers.device.flight_bytes, SG_ENTRY_CAPACITY - 1);
     CHECK_EQUAL(peers.cuda_bytes, MOST);
-    CHECK(peers.is_reclaiming);
 }
 
-CHILD_TEST(reclaiming_and_watching_are_of_this_moment)
+CHILD_TEST(watching_is_of_this_moment)
 {
     join_shared();
     struct sg_registry_entry *entry = sit(1);
-    CHECK(!sum_for(0).is_reclaiming && sg_peers_have_refreshed(clock_ns()));
-    entry->reclaim_until_ns = clock_ns() - 1;
+    CHECK(sg_peers_have_refreshed(clock_ns()));
     entry->watched_ns = clock_ns();
-    CHECK(!sum_for(0).is_reclaiming);
     CHECK(sg_peers_have_refreshed(clock_ns())); /* who has promised nothing has nothing to look at */
     entry->slot.promised_bytes = MIB;
-    entry->reclaim_until_ns = clock_ns() + 1000000000;
-    CHECK(sum_for(0).is_reclaiming && !sg_peers_have_refreshed(clock_ns()));
+    CHECK(!sg_peers_have_refreshed(clock_ns()));
     entry->watched_ns = clock_ns() - 2000000000;
     CHECK(sg_peers_have_refreshed(clock_ns()));
     entry->watched_ns = 0;
@@ -1147,7 +1143,7 @@ int main(void)
         cmocka_unit_test(promises_count_in_the_groups_both_are_in),
         cmocka_unit_test(a_job_is_what_its_processes_hold_of_their_own),
         cmocka_unit_test(no_sum_wraps_whatever_the_entries_say),
-        cmocka_unit_test(reclaiming_and_watching_are_of_this_moment),
+        cmocka_unit_test(watching_is_of_this_moment),
         cmocka_unit_test(a_close_look_sees_what_of_a_promise_is_there_by_now),
         cmocka_unit_test(what_is_in_flight_is_kept_by_source),
         cmocka_unit_test(what_has_landed_is_no_more_in_flight),

@@ -9,7 +9,6 @@
 #include "admit/reclaim/raw_thread.h"
 
 #include "base/atomics.h"
-#include "base/seccomp.h"
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
@@ -21,7 +20,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #define STACK_BYTES (UINT64_C(256) << 10)
 #define HEADER_BYTES \
@@ -93,10 +91,6 @@ static char *begin_storage(struct sg_raw_thread *thread)
 #endif
 }
 
-/* For a separate process that shares only the memory of this one, not the table of descriptors or signal handlers. Its
- * end sends no signal. */
-#define APART_FLAGS (CLONE_VM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
-
 /* Real-time scheduling is meant for the program, not for this thread, which could keep the program waiting. */
 static void leave_real_time(void)
 {
@@ -119,8 +113,7 @@ static void run_to_end(void (*run)(void *), void *argument)
 
 typedef void first_function(void (*)(void *), void *);
 
-static long clone_thread(long flags, char *stack, char *storage, struct sg_raw_thread *thread, void (*run)(void *),
-                         void *argument)
+static long clone_thread(char *stack, char *storage, struct sg_raw_thread *thread, void (*run)(void *), void *argument)
 {
     uint32_t *is_running = &thread->is_running;
 #if defined(__x86_64__)
@@ -140,13 +133,13 @@ static long clone_thread(long flags, char *stack, char *storage, struct sg_raw_t
                      ".cfi_restore_state\n"
                      "1:"
                      : "=a"(result)
-                     : "a"(SYS_clone), "D"(flags), "S"(stack), "d"(&thread->tid), "r"(clear_tid),
+                     : "a"(SYS_clone), "D"((long)THREAD_FLAGS), "S"(stack), "d"(&thread->tid), "r"(clear_tid),
                        "r"(pointer), [run] "r"(run), [argument] "r"(argument), [first] "r"(first)
                      : "rcx", "r11", "memory", "cc");
     return result;
 #else
     register long x8 __asm__("x8") = SYS_clone;
-    register long x0 __asm__("x0") = flags;
+    register long x0 __asm__("x0") = THREAD_FLAGS;
     register char *x1 __asm__("x1") = stack;
     register uint32_t *x2 __asm__("x2") = &thread->tid;
     register char *x3 __asm__("x3") = storage;
@@ -171,7 +164,7 @@ static long clone_thread(long flags, char *stack, char *storage, struct sg_raw_t
 #endif
 }
 
-static bool begin(struct sg_raw_thread *thread, long flags, void (*run)(void *), void *argument)
+bool sg_raw_thread_begin(struct sg_raw_thread *thread, void (*run)(void *), void *argument)
 {
     const uint64_t all = ~(UINT64_C(1) << (SIGSYS - 1)); /* a sandbox sends SIGSYS to the thread whose call it traps */
     uint64_t before = 0;
@@ -180,55 +173,11 @@ static bool begin(struct sg_raw_thread *thread, long flags, void (*run)(void *),
     sg_store(&thread->is_running, 1u);
     char *stack = thread->memory + SG_PAGE_MAX + STACK_BYTES, *storage = begin_storage(thread);
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
-    long result = clone_thread(flags, stack, storage, thread, run, argument);
+    long result = clone_thread(stack, storage, thread, run, argument);
     (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
     if (result <= 0)
         sg_store(&thread->is_running, 0u);
     return result > 0;
-}
-
-bool sg_raw_thread_begin(struct sg_raw_thread *thread, void (*run)(void *), void *argument)
-{
-    return begin(thread, THREAD_FLAGS, run, argument);
-}
-
-/* Whether children are born into another PID namespace, as after unshare(CLONE_NEWPID), or that is unknown. The first
- * process in that namespace becomes its init, which the program itself must create. */
-static bool has_other_pid_namespace_for_children(void)
-{
-    struct stat own = {0}, children = {0};
-    return sg_sys_stat("/proc/thread-self/ns/pid", &own) != 0 ||
-           sg_sys_stat("/proc/thread-self/ns/pid_for_children", &children) != 0 || own.st_ino != children.st_ino;
-}
-
-/* Whether valgrind runs the program, which it would end for making such a process. valgrind answers this sequence of
- * instructions; on a processor the sequence has no effect (valgrind.h). */
-static bool is_under_valgrind(void)
-{
-    const uint64_t request[6] = {0x1001 /* RUNNING_ON_VALGRIND */};
-#if defined(__x86_64__)
-    uint64_t answer = 0;
-    __asm__ volatile("rolq $3, %%rdi\n\trolq $13, %%rdi\n\trolq $61, %%rdi\n\trolq $51, %%rdi\n\t"
-                     "xchgq %%rbx, %%rbx"
-                     : "+d"(answer)
-                     : "a"(request)
-                     : "cc", "memory");
-#else
-    register uint64_t answer __asm__("x3") = 0;
-    register const uint64_t *at __asm__("x4") = request;
-    __asm__ volatile("ror x12, x12, #3\n\tror x12, x12, #13\n\tror x12, x12, #51\n\tror x12, x12, #61\n\t"
-                     "orr x10, x10, x10"
-                     : "+r"(answer)
-                     : "r"(at)
-                     : "cc", "memory", "x12");
-#endif
-    return answer != 0;
-}
-
-bool sg_raw_thread_begin_apart(struct sg_raw_thread *thread, void (*run)(void *), void *argument)
-{
-    return !is_under_valgrind() && !sg_seccomp_is_strict() && !has_other_pid_namespace_for_children() &&
-           begin(thread, APART_FLAGS, run, argument);
 }
 
 /* Whether the kernel still has the thread. It clears is_running a moment before it removes the thread and frees the
@@ -253,17 +202,6 @@ bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned timeout_ms)
     if (has_ended)
         (void)sg_cas_u32(&thread->tid, &tid, 0);
     return true;
-}
-
-void sg_raw_thread_reap(uint32_t *pid)
-{
-    enum { NOHANG = 1, TRIES = 100 };
-    const struct timespec step = {0, 100000};
-    for (int i = 0; i < TRIES && *pid != 0; i++)
-        if (sg_syscall(SYS_wait4, (long)*pid, 0, NOHANG | 0x80000000L /* __WCLONE */, 0, 0, 0) != 0)
-            *pid = 0;
-        else
-            (void)sg_syscall(SYS_nanosleep, (long)&step, 0, 0, 0, 0, 0);
 }
 
 void sg_raw_thread_atfork_child(struct sg_raw_thread *thread)

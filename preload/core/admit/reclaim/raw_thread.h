@@ -31,18 +31,9 @@ struct sg_raw_thread {
  * thread cannot be had. One caller at a time. */
 bool sg_raw_thread_begin(struct sg_raw_thread *thread, void (*run)(void *), void *argument);
 
-/* The same, as a separate process that shares this one's memory. Stopping this process does not stop it, and it can be
- * killed by itself. It is a child that only a wait with __WCLONE or __WALL sees. False also where the program filters
- * system calls (seccomp.h), under valgrind, and where children are born into another PID namespace. */
-bool sg_raw_thread_begin_apart(struct sg_raw_thread *thread, void (*run)(void *), void *argument);
-
 /* Waits until the kernel has removed the thread, `timeout_ms` at most. False: there was no thread at the time of the
  * call. After a timeout the result is true as well; is_running tells whether the thread has ended. */
 bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned timeout_ms);
-
-/* Reaps an ended process that sg_raw_thread_begin_apart made. `pid`: its process id, set to 0 once it is reaped or if
- * there is no such child. If it has not ended after about 10 ms, `pid` stays as it is; call again later. */
-void sg_raw_thread_reap(uint32_t *pid);
 
 /* In a forked child there is no such thread. */
 void sg_raw_thread_atfork_child(struct sg_raw_thread *thread);

@@ -5,10 +5,12 @@
 
 #include "hooks/cuda/contexts.h"
 #include "hooks/cuda/mempool.h"
+#include "hooks/process_list.h"
 #include "base/options.h"
 #include "admit/reclaim/page_cache.h"
 #include "admit/deferred_frees.h"
 #include "admit/headroom.h"
+#include "admit/reclaim/pool_room.h"
 #include "shared/peers.h"
 #include "account/callsites.h"
 #include "base/text.h"
@@ -146,10 +148,16 @@ bool sg_cuda_scan(struct sg_cuda_call *call)
 bool sg_cuda_ask(struct sg_cuda_call *call)
 {
     bool is_admitted;
+    call->request.attempt.can_list = true;
     do {
         if (call->request.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(call->device))
             call->request.card = look_at_card(call->device);
         is_admitted = sg_admission_ask(&call->request);
+        if (call->request.attempt.wants_list) {
+            call->request.attempt.wants_list = call->request.attempt.can_list = false;
+            sg_process_list_read();
+            continue;
+        }
         if (call->is_tentative && call->request.attempt.is_short)
             return false;
         if (call->request.attempt.must_look_again && call->request.attempt.is_behind && !sg_cuda_scan(call))
@@ -158,7 +166,7 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
     if (is_admitted && is_eager && !call->has_headroom && call->request.kind != SG_REQUEST_RARE &&
         call->request.card.identity == 0 && sg_headroom_unified() == 1 && !sg_self_check_is_observed(&call->request))
-        sg_page_cache_reclaim(call->request.size_bytes);
+        sg_page_cache_reclaim(call->request.size_bytes - call->request.attempt.pooled_bytes);
     return is_admitted;
 }
 
@@ -359,8 +367,10 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_block_table *tabl
 void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
 {
     bool was_judged = call->request.granted_bytes != 0;
-    if (was_judged)
+    if (was_judged) {
+        sg_pool_room_end(&call->request, kept_bytes != 0);
         sg_admission_settle(&call->request, kept_bytes);
+    }
     sg_cuda_close(call);
     if (was_judged)
         sg_watchdog_consider();

@@ -39,7 +39,7 @@ static uint64_t end(struct creation *creation, CUresult result)
         struct sg_context_estimate_figures after = sg_context_estimate_read(granted);
         cost = sg_context_estimate_learn(&creation->before, &after);
         sg_fetch_add(&sg_own->unaccounted_bytes, cost);
-        sg_driver_pool_note_taken(cost);
+        sg_driver_pool_note_taken(cost != 0 ? cost : granted); /* no fall shows what its pool serves */
         sg_managed_pages_note_context(cost != 0 ? cost : granted);
     }
     sg_cuda_end(&creation->call, result == CUDA_SUCCESS ? granted : 0);

@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
 #include "hooks/cuda/mempool.h"
+#include "hooks/process_list.h"
 #include "base/options.h"
 #include "admit/headroom.h"
 
@@ -65,8 +66,8 @@ static uint64_t total_of(const struct sg_capacity *capacity, uint64_t device_tot
 bool sg_meminfo_find(struct sg_meminfo *answer, uint64_t device_total)
 {
     struct sg_capacity capacity;
-    if (sg_load(&fixed_total) == 0) /* programs size themselves once, at their start */
-        sg_admission_ask_driver();
+    if (sg_admission_wants_list())
+        sg_process_list_read();
     sg_admission_measure(&capacity, is_bounded_by_cgroups());
     answer->is_below_floor = capacity.is_below_floor;
     answer->total_bytes = total_of(&capacity, device_total);

@@ -32,6 +32,13 @@ typedef struct {
     unsigned long long used_bytes;
 } nvmlProcessInfo_v1_t;
 
+/* The entry of its versions _v2 and _v3. */
+typedef struct {
+    unsigned int pid;
+    unsigned long long used_bytes;
+    unsigned int gpu_instance, compute_instance;
+} nvmlProcessInfo_v2_t;
+
 #define NVML_DEVICE_UUID_V2_BUFFER_SIZE 96
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
