@@ -3,6 +3,7 @@
  */
 #include "account/mapping_kind.h"
 
+#include "account/residency.h"
 #include "base/atomics.h"
 #include "base/options.h"
 #include "base/text.h"
@@ -68,17 +69,20 @@ static uint64_t fresh_identity(void)
     return mix(mix(mix(3, sg_sys_getpid()), number), sg_clock_ns(CLOCK_REALTIME));
 }
 
-/* An upper bound of the missing bytes of a part of a file: the missing bytes of the whole file. The kernel reports only
- * the sum of the file's blocks, not where they are. */
-static uint64_t missing_of_file(const struct stat *info, uint64_t offset, uint64_t bytes)
+/* An upper bound of the missing bytes of a part of a file: the missing bytes of the whole file, by its blocks. Where
+ * only a part of the file is missing, the kernel is asked which. */
+static uint64_t missing_of_file(int fd, const struct stat *info, uint64_t offset, uint64_t bytes)
 {
-    uint64_t end = offset + bytes, size = (uint64_t)info->st_size, allocated = (uint64_t)info->st_blocks * 512;
+    uint64_t end = offset + bytes, size = (uint64_t)info->st_size, allocated = (uint64_t)info->st_blocks * 512, here;
     if (allocated >
         sg_round_up(size, sg_page_bytes())) /* some blocks are beyond the end (fallocate), and it is unknown how many */
         allocated = 0;
     uint64_t whole = sg_round_up(end > size ? end : size, sg_page_bytes());
     uint64_t missing = whole > allocated ? whole - allocated : 0;
-    return missing < bytes ? missing : bytes;
+    missing = missing < bytes ? missing : bytes;
+    if (missing != 0 && info->st_blocks != 0 && sg_residency_file_bytes(fd, offset, bytes, &here))
+        missing = missing < bytes - here ? missing : bytes - here;
+    return missing;
 }
 
 /* The size of huge pages for which no size is given: default_hugepagesz of the kernel's command line. If it cannot be
@@ -161,7 +165,7 @@ struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, in
     if (is_huge)
         describe_huge(&mapping, length, flags, &info);
     else
-        mapping.missing_bytes = is_file ? missing_of_file(&info, offset, mapping.bytes) : mapping.bytes;
+        mapping.missing_bytes = is_file ? missing_of_file(fd, &info, offset, mapping.bytes) : mapping.bytes;
     mapping.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
     if ((flags & MAP_NORESERVE) != 0) { /* sparse memory promises nothing */
         mapping.kind = SG_RANGE_SPARSE;
@@ -169,6 +173,10 @@ struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, in
     } else if (is_shared) {
         mapping.source = is_file ? source_of(mix(mix(1, info.st_dev), info.st_ino), offset, mapping.bytes)
                                  : source_of(fresh_identity(), 0, mapping.bytes);
+        if (mapping.kind == SG_RANGE_COUNTED && mapping.missing_bytes == 0) /* mincore misses what fallocate took */
+            mapping.flags |= SG_RANGE_SETTLED;
+        mapping.is_partly_allocated = is_file && !is_huge && mapping.kind == SG_RANGE_COUNTED &&
+                                      mapping.missing_bytes != 0 && mapping.missing_bytes < mapping.bytes;
     }
     return mapping;
 }

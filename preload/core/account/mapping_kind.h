@@ -15,7 +15,8 @@ struct sg_mapping_kind {
     bool is_judged;  /* false: huge pages that the call does not take, or cannot */
     bool is_huge;    /* the call takes the pages: those of the huge page pool, then missing_bytes of ordinary memory */
     uint64_t source; /* shared memory: file and place where the mapping begins (range_map.h); else, or sparse: 0 */
-    uint64_t missing_bytes; /* upper bound of the bytes that have no pages yet */
+    uint64_t missing_bytes;   /* upper bound of the bytes that have no pages yet */
+    bool is_partly_allocated; /* a part of the file has pages: sg_mmap_settle_allocated */
 };
 
 /* The kind of a mapping, from the arguments of mmap; `offset` in bytes. SG_RANGE_NONE: the mapping does not count. Call

@@ -29,6 +29,9 @@
 #ifndef SYS_process_madvise /* Linux 5.10, glibc 2.33 */
 #define SYS_process_madvise 440
 #endif
+#ifndef SYS_cachestat /* Linux 6.5, glibc 2.39 */
+#define SYS_cachestat 451
+#endif
 
 #ifdef SG_FAULT_INJECTION
 long sg_fault_next(long number); /* 0, or the -errno with which the system call `number` shall fail */

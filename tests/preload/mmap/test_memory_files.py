@@ -3,6 +3,8 @@ shows. The machine is fake and stands still, and the files are large and empty: 
 a test says so.
 """
 
+import ctypes
+import errno
 import os
 import select
 import tempfile
@@ -10,6 +12,15 @@ import time
 
 import pytest
 from lib.machine import GIB, KEEP, LEFT, MIB, group, set_available
+
+
+
+def has_cachestat():
+    ctypes.CDLL(None, use_errno=True).syscall(451, -1, None, None, 0)
+    return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
+
+
+needs_cachestat = pytest.mark.skipif(not has_cachestat(), reason="only cachestat (Linux 6.5) tells where a file is allocated")
 
 # A Python program that maps parts of a file: `share(size, offset)` is an address, or says ENOMEM and is None.
 SHARER = """
@@ -161,6 +172,59 @@ def test_what_is_there_needs_no_room(place, file):
     assert first.go().ready() == ["ok"]
     os.truncate(file, 2 * size)
     assert second.go().ready() == ["ENOMEM"]
+
+
+LOOK = "libc.malloc(1 << 45)  # looks at what is there"
+
+
+def allocate(place, file, text):
+    """Runs a program that calls fallocate: what is allocated of the file then, by its blocks."""
+    tenant = sharer(place, file, f"{text}\n{LOOK}\nready()", {"SPARKGUARD_WATCHDOG": "off"})
+    assert set(tenant.answers) == {"ok"}
+    return os.stat(file).st_blocks * 512
+
+
+@needs_cachestat
+@pytest.mark.parametrize("length", [64 * MIB, GIB], ids=["to the end", "in a larger file"])
+def test_what_fallocate_took_is_no_promise(place, file, length):
+    """ZGC maps piece after piece as it takes them, of a file that has the length of the whole heap."""
+    size, piece = 64 * MIB, 2 * MIB
+    os.truncate(file, length)
+    text = f"for at in range(0, {size}, {piece}): os.posix_fallocate(file, at, {piece}); share({piece}, at)"
+    assert allocate(place, file, text) == size
+    assert_left(place, LEFT)
+
+
+def test_what_fallocate_took_needs_no_room(place, file):
+    size = 64 * MIB
+    os.truncate(file, size)
+    tenant = sharer(place, file, f"os.posix_fallocate(file, 0, {size})\nready()\nshare({size})\n{LOOK}\nready()")
+    set_available(place, GIB)  # when it has started: below the floor each small request is looked at
+    time.sleep(0.02)  # pace: a look at the machine serves for 5 ms
+    assert tenant.go().ready() == ["ok"]
+    entry = place.ledger.of(tenant.pid)
+    assert place.ledger.get("promised_bytes", entry) < size
+
+
+@needs_cachestat
+@pytest.mark.parametrize("begin", [0, 192 * MIB, 100 * MIB + 64 * 1024], ids=["first", "last", "middle"])
+def test_what_fallocate_took_of_a_mapping_is_no_promise(place, file, begin):
+    size, part = 256 * MIB, 64 * MIB
+    os.truncate(file, size)
+    allocated = allocate(place, file, f"os.posix_fallocate(file, {begin}, {part})\nshare({size})")
+    assert allocated == part
+    assert_left(place, LEFT - (size - part))
+
+
+@needs_cachestat
+def test_what_fallocate_took_elsewhere_in_the_file_is_still_missing_here(place, file):
+    allocate(place, file, f"os.posix_fallocate(file, 0, {64 * MIB})\nshare({512 * MIB}, {512 * MIB})")
+    assert_left(place, LEFT - 512 * MIB)
+
+
+def test_a_file_that_has_a_length_only_is_a_promise(place, file):
+    assert allocate(place, file, f"share({GIB})") == 0
+    assert_left(place, LEFT - GIB)
 
 
 def test_other_promises_of_the_same_workers_count(place, file):

@@ -6,10 +6,12 @@
 #include "base/atomics.h"
 #include "hooks/mmap/sysv_attachments.h"
 #include "account/tmpfs_ranges.h"
+#include "account/residency.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
 #include "base/options.h"
+#include "base/pages.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
 #include "account/thread_record.h"
@@ -191,6 +193,44 @@ void sg_mmap_set(uintptr_t address, const struct sg_mapping_kind *mapping)
     struct sg_mmap_change change;
     sg_mmap_change_begin(&change);
     sg_mmap_change_end(&change, sg_mmap_enter(address, mapping));
+}
+
+/* A part of a mapping of a file, and how much of it has pages. */
+struct part {
+    uintptr_t begin;
+    uint64_t bytes, allocated;
+};
+
+static void settle_part(const struct part *part)
+{
+    struct sg_mmap_change change;
+    sg_mmap_change_begin(&change);
+    sg_mmap_change_end(&change,
+                       sg_range_map_flag(&sg_tracker_maps, part->begin, part->begin + part->bytes, SG_RANGE_SETTLED));
+}
+
+/* Halves the parts that have pages in places, down to a page. A file is seldom allocated in more pieces than the
+ * questions are for; what is left stays a promise. */
+void sg_mmap_settle_allocated(uintptr_t address, const struct sg_mapping_kind *mapping, int fd, uint64_t offset)
+{
+    enum { QUESTIONS = 128, DEPTH = 48 };
+    struct part part[DEPTH] = {{address, mapping->bytes, 0}};
+    uint64_t to_file = offset - address, page = sg_page_bytes();
+    unsigned count = sg_residency_file_bytes(fd, offset, mapping->bytes, &part[0].allocated) ? 1 : 0;
+    for (unsigned questions = 0; count != 0;) {
+        struct part whole = part[--count];
+        bool is_whole = whole.allocated == whole.bytes, is_mixed = !is_whole && whole.allocated != 0;
+        if (is_whole)
+            settle_part(&whole);
+        if (!is_mixed || whole.bytes <= page || count + 2 > DEPTH || questions++ == QUESTIONS)
+            continue;
+        struct part low = {whole.begin, sg_round_up(whole.bytes / 2, page), 0};
+        if (!sg_residency_file_bytes(fd, low.begin + to_file, low.bytes, &low.allocated))
+            return;
+        uint64_t rest = whole.allocated > low.allocated ? whole.allocated - low.allocated : 0;
+        part[count++] = (struct part){low.begin + low.bytes, whole.bytes - low.bytes, rest};
+        part[count++] = low;
+    }
 }
 
 /* Returns whether a request is decided by itself. Ask and settle must agree on this. */

@@ -51,6 +51,10 @@ void sg_mmap_name_site(struct sg_mapping_kind *mapping, const void *caller);
 /* Does one whole change: enters `mapping` at `address`. Takes the maps lock. */
 void sg_mmap_set(uintptr_t address, const struct sg_mapping_kind *mapping);
 
+/* Settles the parts of a mapping of a memory file that have pages already, touched or only allocated (fallocate).
+ * `offset`: in the file. Takes the maps lock. */
+void sg_mmap_settle_allocated(uintptr_t address, const struct sg_mapping_kind *mapping, int fd, uint64_t offset);
+
 /* Fills in the sizes of a request for this mapping; a mapping that does not count or is not judged leaves them 0.
  * `replaced` is the start address of what the mapping replaces (MAP_FIXED), or 0. Takes the maps lock. */
 void sg_mmap_describe(struct sg_request *request, const struct sg_mapping_kind *mapping, uintptr_t replaced);

@@ -98,6 +98,8 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
         saved_errno = errno;
     if (mapped != MAP_FAILED && may_be_entered(&mapping)) {
         sg_mmap_set((uintptr_t)mapped, &mapping);
+        if (mapping.is_partly_allocated)
+            sg_mmap_settle_allocated((uintptr_t)mapped, &mapping, fd, (uint64_t)offset);
         if (mapping.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0)
             sg_tracker_add_sparse_headroom(mapping.bytes);
         if (mapping.kind == SG_RANGE_COUNTED)
