@@ -10,12 +10,12 @@
 #include "admit/admission.h"
 #include "base/syscall.h"
 #include "hooks/mmap/change.h"
+#include "hooks/mmap/own_maps.h"
 #include "hooks/real.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -67,30 +67,16 @@ static void lock_mapping(struct locking *locking, uintptr_t begin, uintptr_t end
     }
 }
 
-/* Calls lock_mapping for each line "begin-end rights..." of /proc/self/maps. Returns false if it cannot be read. */
+static bool lock_next(void *context, const struct sg_own_mapping *mapping)
+{
+    lock_mapping(context, mapping->begin, mapping->end);
+    return true;
+}
+
+/* Calls lock_mapping for each mapping. Returns false if the list of them cannot be read. */
 static bool lock_mappings(struct locking *locking)
 {
-    char text[512] = "";
-    uint64_t number[2] = {0, 0};
-    unsigned field = 0; /* of the line: begin, end, the rest */
-    long length = 0;
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
-    while (fd >= 0 && (length = sg_sys_read((int)fd, text, sizeof text)) > 0)
-        for (long i = 0; i < length; i++) {
-            char c = text[i];
-            if (c == '\n') {
-                if (number[1] <= INT64_MAX) /* what lies above belongs to the kernel */
-                    lock_mapping(locking, number[0], number[1]);
-                number[0] = number[1] = field = 0;
-            } else if (field < 2 && (c == '-' || c == ' ')) {
-                field++;
-            } else if (field < 2) {
-                number[field] = number[field] << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-            }
-        }
-    if (fd >= 0)
-        (void)sg_sys_close((int)fd);
-    return fd >= 0 && length == 0;
+    return sg_own_maps_visit(lock_next, locking);
 }
 
 /* Locks the mappings one by one after mlockall has failed. Returns false, and has done nothing, if these are more than

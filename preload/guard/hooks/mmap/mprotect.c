@@ -7,13 +7,13 @@
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/mmap/change.h"
+#include "hooks/mmap/own_maps.h"
 #include "hooks/real.h"
 #include "base/syscall.h"
 #include "watch/watchdog.h"
 #include "base/pages.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 
 static SG_INLINE bool begin_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot,
@@ -44,55 +44,31 @@ static void commit(struct committed *sum, uintptr_t begin, uintptr_t end)
     sg_mmap_change_end(&change, result);
 }
 
-/* One line of /proc/self/maps, "begin-end rights ...", read character by character. */
-struct line {
-    uint64_t number[2]; /* begin, end */
-    uint32_t field;
-    bool is_writable;
+/* A range that mprotect has failed in: what is left of it, and what of it was committed. */
+struct failed {
+    uintptr_t begin, end;
+    struct committed committed;
 };
 
-enum { LINE_BEGIN, LINE_END, LINE_RIGHTS, LINE_REST };
-
-static void read_character(struct line *line, char c)
+static bool commit_mapping(void *context, const struct sg_own_mapping *mapping)
 {
-    if (line->field == LINE_REST)
-        return;
-    if (c == ' ' || (c == '-' && line->field == LINE_BEGIN))
-        line->field++;
-    else if (line->field == LINE_RIGHTS)
-        line->is_writable = line->is_writable || c == 'w';
-    else
-        line->number[line->field] = line->number[line->field] << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    struct failed *left = context;
+    uintptr_t from = mapping->begin > left->begin ? mapping->begin : left->begin;
+    uintptr_t to = mapping->end < left->end ? mapping->end : left->end;
+    if (from < to && mapping->rights[1] == 'w')
+        commit(&left->committed, from, to);
+    left->begin = from < to ? to : mapping->begin >= left->end ? left->end : left->begin;
+    return left->begin < left->end;
 }
 
 /* A failed mprotect has changed all pages below the one that it failed at, unless its arguments are wrong (EINVAL).
- * Commits those that /proc/self/maps shows as writable. If that file cannot be read, everything is taken to be
- * writable. */
+ * Commits those that the kernel lists as writable. If the list cannot be read, everything is taken to be writable. */
 static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 {
-    char text[512] = "";
-    struct line line = {0};
-    struct committed committed = {0};
-    long length = 0;
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
-    while (fd >= 0 && begin < end && (length = sg_sys_read((int)fd, text, sizeof text)) > 0)
-        for (long i = 0; i < length; i++) {
-            if (text[i] != '\n') {
-                read_character(&line, text[i]);
-                continue;
-            }
-            uintptr_t from = line.number[LINE_BEGIN] > begin ? line.number[LINE_BEGIN] : begin;
-            uintptr_t to = line.number[LINE_END] < end ? line.number[LINE_END] : end;
-            if (from < to && line.is_writable)
-                commit(&committed, from, to);
-            begin = from < to ? to : line.number[LINE_BEGIN] >= end ? end : begin;
-            line = (struct line){0};
-        }
-    if (fd < 0 || length < 0)
-        commit(&committed, begin, end);
-    if (fd >= 0)
-        (void)sg_sys_close((int)fd);
-    return committed;
+    struct failed left = {.begin = begin, .end = end};
+    if (!sg_own_maps_visit(commit_mapping, &left))
+        commit(&left.committed, left.begin, left.end);
+    return left.committed;
 }
 
 static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
