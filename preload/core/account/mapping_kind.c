@@ -149,14 +149,24 @@ static void describe_huge(struct sg_mapping_kind *mapping, size_t length, int fl
     mapping->is_judged = is_possible && (flags & MAP_NORESERVE) == 0; /* without a reservation no call takes pages */
 }
 
+/* Bytes of a mapping of an ordinary file up to the file's end: no page beyond can come. */
+static uint64_t bytes_in_file(const struct stat *info, uint64_t offset, uint64_t bytes)
+{
+    uint64_t size = sg_round_up((uint64_t)info->st_size, sg_page_bytes());
+    uint64_t left = S_ISREG(info->st_mode) && size > offset ? size - offset : 0;
+    return left < bytes ? left : bytes;
+}
+
 struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, int fd, uint64_t offset)
 {
     struct sg_mapping_kind mapping = {
         .kind = SG_RANGE_NONE, .bytes = sg_round_up(length, sg_page_bytes()), .is_judged = true};
     struct stat info = {0};
     bool is_huge = (flags & MAP_HUGETLB) != 0, is_shared = (flags & MAP_TYPE) != MAP_PRIVATE;
-    if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge, &info))
+    if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge, &info)) {
+        mapping.file_bytes = bytes_in_file(&info, offset, mapping.bytes);
         return mapping;
+    }
     bool is_file = (flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode);
     if (is_file && !is_huge && !is_shared)
         return mapping; /* as for an ordinary file: pages are copied when they are written to, and most never are */

@@ -3,7 +3,8 @@
  * resident at once, or give them back.
  *
  * Promised memory may become resident at any time, so it is not judged again. Other memory is judged before it becomes
- * resident: pages of MAP_NORESERVE mappings, and pages of shared memory that is only read.
+ * resident: pages of MAP_NORESERVE mappings, and pages of shared memory that is only read. So is page cache before it is
+ * locked: MemAvailable contains it until then.
  */
 #include "base/atomics.h"
 #include "base/compiler.h"
@@ -11,6 +12,7 @@
 #include "admit/repeat.h"
 #include "hooks/lifecycle.h"
 #include "hooks/mmap/change.h"
+#include "hooks/mmap/file_locks.h"
 #include "hooks/mmap/fork.h"
 #include "hooks/mmap/lock_all.h"
 #include "hooks/real.h"
@@ -176,38 +178,82 @@ SG_EXPORT ssize_t process_madvise(int pidfd, const struct iovec *pieces, size_t 
     return answer;
 }
 
+/* A call that locks memory: what becomes resident without a promise, and page cache that cannot be reclaimed then. */
+struct lock_request {
+    struct sg_request absent, cache;
+};
+
+/* Shorter locks of page cache are not judged: programs lock keys and single pages often. */
+#define CACHE_LEAST UINT64_C(65536)
+
+/* The locked page cache is compared with the machine and the cgroups. It does not count in LIMIT, as no page cache does. */
+static SG_INLINE void describe_cache(struct sg_request *request, uintptr_t begin, uint64_t length, const char *call)
+{
+    bool is_long = length >= CACHE_LEAST && sg_mmap_is_counting();
+    uint64_t bytes = is_long ? pages_of(&begin, length) : 0;
+    request->domain = SG_DOMAIN_MAPPED;
+    request->size_bytes = bytes != 0 ? sg_mmap_unlocked_file_bytes(begin, begin + bytes) : 0;
+    request->wording.call = call;
+    if (request->size_bytes < CACHE_LEAST)
+        request->size_bytes = 0;
+}
+
+static bool ask_lock(struct lock_request *request, const char *call)
+{
+    bool is_admitted = ask(&request->absent, call);
+    if (!is_admitted || request->cache.size_bytes == 0 || sg_admission_ask(&request->cache))
+        return is_admitted;
+    settle(&request->absent, false);
+    errno = ENOMEM;
+    return false;
+}
+
+/* The kernel shows the locked pages by now. */
+static void settle_lock(struct lock_request *request, bool is_done)
+{
+    int saved_errno = errno;
+    if (request->cache.size_bytes != 0)
+        sg_admission_settle(&request->cache, 0);
+    errno = saved_errno;
+    settle(&request->absent, is_done);
+}
+
 SG_EXPORT int mlock(const void *address, size_t length)
 {
-    struct sg_request request = {0};
-    add_absent(&request, (uintptr_t)address, length);
-    if (!ask(&request, "mlock"))
+    struct lock_request request = {0};
+    add_absent(&request.absent, (uintptr_t)address, length);
+    describe_cache(&request.cache, (uintptr_t)address, length, "mlock");
+    if (!ask_lock(&request, "mlock"))
         return -1;
     int answer = SG_REAL(mlock)(address, length);
-    settle(&request, answer == 0);
+    settle_lock(&request, answer == 0);
     return answer;
 }
 
 SG_EXPORT int mlock2(const void *address, size_t length, unsigned flags)
 {
-    struct sg_request request = {0};
+    struct lock_request request = {0};
     if ((flags & MLOCK_ONFAULT) == 0)
-        add_absent(&request, (uintptr_t)address, length);
-    if (!ask(&request, "mlock2"))
+        add_absent(&request.absent, (uintptr_t)address, length);
+    describe_cache(&request.cache, (uintptr_t)address, length, "mlock2");
+    if (!ask_lock(&request, "mlock2"))
         return -1;
     int answer = SG_REAL(mlock2)(address, length, flags);
-    settle(&request, answer == 0);
+    settle_lock(&request, answer == 0);
     return answer;
 }
 
 SG_EXPORT int mlockall(int flags)
 {
-    struct sg_request request = {0};
+    struct lock_request request = {0};
     if ((flags & MCL_CURRENT) != 0 && (flags & MCL_ONFAULT) == 0)
-        add_absent(&request, 0, SG_MAP_MAX);
-    if (!ask(&request, "mlockall"))
+        add_absent(&request.absent, 0, SG_MAP_MAX);
+    if ((flags & MCL_CURRENT) != 0)
+        describe_cache(&request.cache, 0, SG_MAP_MAX, "mlockall");
+    if (!ask_lock(&request, "mlockall"))
         return -1;
     int answer = sg_lock_all(flags);
-    settle(&request, answer == 0);
+    settle_lock(&request, answer == 0);
     if (answer == 0)
         sg_mmap_lock_future((flags & MCL_FUTURE) != 0 && (flags & MCL_ONFAULT) == 0);
     return answer;

@@ -60,8 +60,18 @@ static uint64_t unpromised_bytes(const struct sg_mapping_kind *mapping, int flag
     return mapping->is_judged && populates(flags) && (is_sparse || is_only_read) ? mapping->bytes : 0;
 }
 
-static struct sg_request request_of(const struct sg_mapping_kind *mapping, uintptr_t address, int flags)
+/* Returns the page cache that the call locks: MemAvailable contains it until then. */
+static uint64_t locked_cache_bytes(const struct sg_mapping_kind *mapping, int prot, int flags)
 {
+    bool is_locked = (flags & MAP_LOCKED) != 0 || sg_mmap_locks_future();
+    return is_locked && prot != PROT_NONE ? mapping->file_bytes : 0;
+}
+
+static struct sg_request request_of(const struct sg_mapping_kind *mapping, uintptr_t address, int prot, int flags)
+{
+    uint64_t cache = locked_cache_bytes(mapping, prot, flags);
+    if (cache != 0) /* not in LIMIT, as no page cache is */
+        return (struct sg_request){.domain = SG_DOMAIN_MAPPED, .size_bytes = cache, .wording.call = "mmap"};
     uint64_t unpromised = unpromised_bytes(mapping, flags);
     struct sg_request request = {
         .domain = SG_DOMAIN_MAPPED, .wording.call = "mmap", .holds_signals = !populates(flags)};
@@ -86,7 +96,7 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
     bool is_private = mapping.kind == SG_RANGE_COUNTED && (mapping.flags & SG_RANGE_SHARED) == 0;
     if ((flags & MAP_FIXED) != 0 && is_private && sg_mmap_is_own_reservation((uintptr_t)address, mapping.bytes))
         mapping.flags |= SG_RANGE_COMMITTED;
-    struct sg_request request = request_of(&mapping, (uintptr_t)address, flags);
+    struct sg_request request = request_of(&mapping, (uintptr_t)address, prot, flags);
     sg_mmap_name_site(&mapping, caller);
     if (!sg_mmap_judge(&request))
         return MAP_FAILED;
@@ -108,7 +118,8 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
     if (mapped != MAP_FAILED && mapping.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
         (prot & PROT_WRITE) != 0)
         sg_tracker_add_unpromised(mapping.bytes); /* pages of a file are copied when they are written to */
-    sg_mmap_settle(&request, mapped != MAP_FAILED && !mapping.is_huge); /* huge pages are there, and no promise */
+    /* Huge pages and locked page cache are there by now, and no promise. */
+    sg_mmap_settle(&request, mapped != MAP_FAILED && !mapping.is_huge && mapping.file_bytes == 0);
     if (is_held)
         sg_lock_let_signals();
     sg_watchdog_consider();
