@@ -83,6 +83,25 @@ static bool read_registry(int fd)
     return true;
 }
 
+/* Whether processes have found out that device memory is the machine's. */
+static bool is_unified(void)
+{
+    for (uint32_t i = 0; i < sg_observe_count(); i++) {
+        const struct sg_registry_entry *entry = sg_observe_entry(i);
+        if (entry != NULL && (entry->slot.flags & SG_SLOT_UNIFIED) != 0)
+            return true;
+    }
+    return has_entries && copy->pool_proven_bytes != 0; /* programs that have ended gave it back to the driver */
+}
+
+/* Decides as a CUDA program that knows what the running ones have found out. Its context is not counted: it has none. */
+static void take_unified(void)
+{
+    sg_own->slot.flags &= ~(uint32_t)SG_SLOT_UNIFIED; /* of the last observation */
+    sg_headroom_set_unified(is_unified() ? 1 : -1, false);
+    sg_entry_own()->slot.flags &= ~(uint32_t)SG_SLOT_UNIFIED;
+}
+
 static void fill_constraint(struct sg_observed_constraint *out, uint32_t number)
 {
     const struct sg_constraint *constraint = &sg_headroom_last.snapshot.at[number];
@@ -121,6 +140,7 @@ void sg_observe(int registry, const struct sg_observer *observer, struct sg_obse
     sg_own->slot.job_hash = observer->job;
     sg_same_bytes_atfork_child(); /* what was gathered belongs to the last copy */
     sg_entry_set_registry(copy);
+    take_unified();
     sg_entry_own()->set_reserve_bytes = observer->reserve_bytes; /* this process's own entry is private */
     sg_headroom_forget();
     sg_headroom_refresh(0, true);

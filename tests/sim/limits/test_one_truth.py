@@ -47,7 +47,7 @@ info()
 quiet()
 say(free=info()[0])
 quiet()
-say(device=bisect(device, give), host=bisect(host, lambda p: p.close()))
+say(host=bisect(host, lambda p: p.close()), device=bisect(device, give))
 """
 
 MANAGED = """
@@ -105,7 +105,7 @@ def look(sim, variables, job="asker"):
     )
 
 
-def compare(sim, variables, setting=None, is_limited=False, is_in_cgroup=False):
+def compare(sim, variables, setting=None, is_limited=False, is_in_cgroup=False, doubt=0):
     """Tools and library, in one situation."""
     with sim.tenant(ASKER, **variables | {"SPARKGUARD_JOB": "asker"}) as asker:
         asker.quiet()
@@ -121,7 +121,7 @@ def compare(sim, variables, setting=None, is_limited=False, is_in_cgroup=False):
     room = seen.check if is_limited else seen.report
     assert abs(granted.host - room) <= NEAR, f"tools say {room / MIB:.1f} MiB, {granted.host / MIB:.1f} MiB of host memory are granted"
     device = min(room, seen.device) if is_limited else seen.device
-    assert abs(granted.device - device) <= NEAR, f"tools say {device / MIB:.1f} MiB, {granted.device / MIB:.1f} MiB of device memory are granted"
+    assert -NEAR <= granted.device - device <= NEAR + doubt, f"tools say {device / MIB:.1f} MiB, {granted.device / MIB:.1f} MiB of device memory are granted"
     told = min(room, device) if is_in_cgroup else device  # it may be meant for managed memory
     assert -STEP - NEAR <= free - told <= NEAR, f"tools say {told / MIB:.1f} MiB, cuMemGetInfo {free / MIB:.1f} MiB"
     return SimpleNamespace(room=room, device=device, machine=seen.machine)
@@ -218,6 +218,20 @@ def test_registry_of_another_version(sim, entry_bytes):
     with contextlib.closing(Ledger(sim.guard.directory)) as ledger, ledger.locked(3):
         same = compare(sim, variables)
     assert abs(same.room - (TOTAL - RESERVE - CONTEXT - 100 * MIB)) <= 16 * MIB
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_pages_that_the_driver_keeps(sim, is_alive):
+    """Drivers from 590 on serve device memory from what was freed. It is no room for host memory."""
+    variables = machine(sim) | sim.keeps_freed_pages()
+    text = f"start()\nresult, p = take('cuMemAlloc_v2', {200 * MIB})\nok(result)\ngive(p)\nquiet()"
+    with sim.tenant(text, **variables) as other:
+        other.quiet()
+        if not is_alive:
+            other.finish()
+        # What the program that tries has taken and given back itself is in the pool for certain: that is a little more.
+        same = compare(sim, variables, doubt=TOTAL // 64)
+    assert same.device > same.room + 150 * MIB
 
 
 def test_what_a_killed_process_was_promised_is_free(sim):
