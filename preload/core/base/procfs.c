@@ -10,6 +10,7 @@
 #include "base/pages.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 
 static uint32_t owner_pid SG_AT_FORK; /* (atomic) the process that owns this memory; 0: not known yet */
@@ -62,6 +63,11 @@ bool sg_procfs_is_ending(uint32_t pid, uint64_t start_ticks)
     char content[1024];
     return read_file(pid, "/stat", content, sizeof content) > 0 && find_in_stat(content, 22) == start_ticks &&
            (find_in_stat(content, 9) & EXITING) != 0;
+}
+
+bool sg_procfs_is_killed(uint32_t pid)
+{
+    return (read_stat(pid, 31) & UINT64_C(1) << (SIGKILL - 1)) != 0;
 }
 
 uint32_t sg_procfs_children(void)

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/options.h"
+#include "base/procfs.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"
@@ -16,6 +17,7 @@
 #include "shared/registry.h"
 #include "shared/segment.h"
 
+#include <errno.h>
 #include <fcntl.h>
 
 #define MIB (UINT64_C(1) << 20)
@@ -146,13 +148,47 @@ uint64_t sg_pool_room_most_bytes(void)
     return above(unowned_bytes(has_list(FRESH_NS)), noise_bytes());
 }
 
+/* Whether the process is about to end, ending, or gone since the last snapshot. */
+static bool is_leaving(const struct sg_registry_entry *entry)
+{
+    uint32_t pid = entry->slot.pid;
+    if (sg_procfs_is_ending(pid, entry->slot.start_ticks))
+        return true;
+    return sg_load(&entry->pid_namespace) == sg_own->pid_namespace &&
+           (sg_procfs_is_killed(pid) || sg_syscall(SYS_kill, pid, 0, 0, 0, 0, 0) == -ESRCH);
+}
+
+/* Device memory of other processes that are ending. A killed process keeps its entry until the driver has its memory back,
+ * because the kernel closes the driver's files before it releases the entry's lock. 0 if something has been ending for 3 s:
+ * a driver may hang. */
+static uint64_t ending_bytes(void)
+{
+    static uint64_t since_ns; /* of the first look that found a process ending; 0: the last one found none */
+    struct sg_registry *registry = sg_entry_registry();
+    const struct sg_registry_entry *own = sg_entry_own();
+    uint32_t used = sg_entry_count(registry);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t held = sg_load(&entry->slot.device_bytes);
+        if (entry != own && held >= MIB && (sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) != 0 &&
+            sg_entry_is_live(entry) && is_leaving(entry))
+            sg_entry_add_cut(&bytes, held);
+    }
+    if (bytes == 0 || since_ns == 0)
+        since_ns = bytes == 0 ? 0 : sg_clock_ns(CLOCK_MONOTONIC);
+    return is_within(&since_ns, ENDING_NS) ? bytes : 0;
+}
+
 uint64_t sg_pool_room_due_bytes(void)
 {
     const struct sg_registry *registry = sg_entry_registry();
+    uint64_t bytes = ending_bytes();
     if (!is_within(&registry->ended_ns, ENDING_NS) || sg_driver_pool_is_used())
-        return 0;
+        return bytes;
     (void)most_pooled(false);
-    return sg_load(&registry->pool_proven_bytes);
+    sg_entry_add_cut(&bytes, sg_load(&registry->pool_proven_bytes));
+    return bytes;
 }
 
 /* ---- NVML's list of processes ------------------------------------------------------------------------------------ */

@@ -41,7 +41,8 @@ uint64_t sg_pool_room_for_all(void);
  * lists no pools, or the bytes are too few to tell. */
 uint64_t sg_pool_room_most_bytes(void);
 
-/* Device memory of processes that ended within the last 3 s which a driver without pools has not returned yet. */
+/* Device memory that comes in a moment, because its process is ending. From a driver without pools also what processes held
+ * that ended within the last 3 s, if it has not returned it yet. */
 uint64_t sg_pool_room_due_bytes(void);
 
 /* Whether NVML's list of processes is too old and could show that more, or less, of the pool is room. `is_reported`: for
