@@ -22,8 +22,8 @@ enum { GROUPS_MAX = 1024 };
 /* Those in force, and those of the user that the process was before: another thread may be reading them. */
 static struct sg_bounds bounds[2];
 static uint32_t current;                /* (atomic) which of the two is in force */
-static uint32_t has_read;               /* (atomic) set under the decision lock */
-static uint32_t is_reading SG_AT_FORK;  /* (atomic) they are being read */
+static uint32_t has_read;               /* (atomic) set under the decision lock, last */
+static uint32_t changes;                /* (atomic) of the user */
 static uint32_t has_limit, has_reserve; /* (atomic) set after `bounds` and `current` */
 
 /* A copy of a file. `error` is 0, also if there is no such file and the text is empty, or -errno. */
@@ -130,35 +130,27 @@ void sg_bounds_read(void)
     struct sg_bounds found = {0};
     if (SG_LIKELY(sg_load(&has_read) != 0) || sg_seccomp_is_strict())
         return;
-    sg_store(&is_reading, 1u);
-    sg_store(&has_read, 1u); /* first: the user may change meanwhile */
+    uint32_t seen = sg_load(&changes);
     bool is_read = read_below("", &found);
     /* A machine of files has bounds of its own, and cannot take away those of the real one. */
     if (is_read && !found.limit.is_set && !found.reserve.is_set && sg_options.system_root[0] != '\0')
         is_read = read_below(sg_options.system_root, &found);
-    if (!is_read) { /* no descriptor is free, say: the next decision tries again */
-        sg_store(&has_read, 0u);
-        sg_store(&is_reading, 0u);
+    if (!is_read) /* no descriptor is free, say: the next decision tries again */
         return;
-    }
     uint32_t next = 1 - sg_load(&current);
     bounds[next] = found;
     sg_store(&current, next);
     sg_store(&has_limit, (uint32_t)found.limit.is_set);
     sg_store(&has_reserve, (uint32_t)found.reserve.is_set);
-    sg_store(&is_reading, 0u);
+    sg_store(&has_read, 1u); /* last: a child that another thread forks meanwhile reads the file itself */
+    if (sg_load(&changes) != seen)
+        sg_store(&has_read, 0u); /* they may be those of the user before */
 }
 
 void sg_bounds_forget(void)
 {
+    sg_fetch_add(&changes, 1u);
     sg_store(&has_read, 0u);
-}
-
-void sg_bounds_atfork_child(void)
-{
-    if (sg_load(&is_reading) != 0)
-        sg_bounds_forget(); /* another thread of the parent was reading them */
-    sg_store(&is_reading, 0u);
 }
 
 /* Notes in the slot whether a bound is in force. */

@@ -18,9 +18,6 @@ void sg_bounds_read(void);
 /* The user or the groups of this process have changed: the next decision reads the file again. Any thread. */
 void sg_bounds_forget(void);
 
-/* In a forked child. */
-void sg_bounds_atfork_child(void);
-
 /* Whether the user's jobs have a largest limit. Any thread. */
 bool sg_bounds_have_limit(void);
 

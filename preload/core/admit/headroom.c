@@ -89,8 +89,6 @@ void sg_headroom_forget(void)
 
 void sg_headroom_atfork_child(void)
 {
-    sg_snapshot_atfork_child();
-    sg_bounds_atfork_child();
     sg_headroom_forget();
     state.scan_ns = 0;
     state.landed[false] = state.landed[true] = 0;

@@ -40,7 +40,8 @@ const char *sg_snapshot_read(const char *path)
 }
 
 /* A thread with a table of descriptors of its own. */
-static struct sg_raw_thread reader SG_AT_FORK;
+static struct sg_raw_thread reader;
+static uint32_t reader_pid; /* whose thread it is: a forked child has none */
 static long read_apart_result;
 
 static void read_apart(void *unused)
@@ -54,6 +55,9 @@ static void read_apart(void *unused)
  * Such a thread may still write to the buffer, which is then not read again until it has ended. */
 static const char *read_without_descriptor(const char *path)
 {
+    if (reader_pid != sg_sys_getpid())
+        sg_raw_thread_atfork_child(&reader);
+    reader_pid = sg_sys_getpid();
     if (sg_load(&reader.is_running) != 0 || read_scratch(path) != -EMFILE)
         return NULL;
     sg_store(&read_apart_result, 0);
@@ -61,11 +65,6 @@ static const char *read_without_descriptor(const char *path)
         return NULL;
     (void)sg_raw_thread_wait(&reader, 1000);
     return sg_load(&reader.is_running) == 0 && sg_load(&read_apart_result) > 0 ? scratch : NULL;
-}
-
-void sg_snapshot_atfork_child(void)
-{
-    sg_raw_thread_atfork_child(&reader);
 }
 
 /* Sets reserve and floor by these sizes; one that is not set is the default. */

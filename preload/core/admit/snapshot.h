@@ -61,9 +61,6 @@ enum { SG_SNAPSHOT_FILE_BYTES = 16384 };
  * its text, or NULL. */
 const char *sg_snapshot_read(const char *path);
 
-/* In a forked child there is no thread that reads. */
-void sg_snapshot_atfork_child(void);
-
 /* The field `total` of a file of the kernel less the `count` fields that explain parts of it; not below 0. Any thread. */
 uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char *const *explained, size_t count);
 
