@@ -61,7 +61,7 @@ struct sg_context_estimate_figures sg_context_estimate_read(uint64_t own_flight)
     sg_headroom_scan();
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes), promised = sg_load(&sg_own->slot.promised_bytes);
     now.own_bytes = granted > promised ? granted - promised : 0;
-    sg_headroom_refresh(0, true);
+    sg_headroom_look(true);
     now.promised_bytes = sg_headroom_last.peers.machine.held_bytes;
     now.available_bytes = sg_headroom_last.snapshot.at[0].headroom_bytes;
     now.is_quiet = sg_headroom_last.peers.machine.flight_bytes == 0 && sg_entry_own_flight(false) <= own_flight;

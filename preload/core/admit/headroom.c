@@ -410,7 +410,8 @@ static void use_last_claims(struct sg_peers *peers)
         peers->level[i].claimed_bytes = state.claimed_bytes[1 + i];
 }
 
-static void refresh(uint64_t device, bool is_closely, bool has_claims)
+/* False: neither /proc nor sysinfo(2) answered. */
+static bool refresh(uint64_t device, bool is_closely, bool has_claims)
 {
     uint32_t had_options = (uint32_t)sg_options_are_read();
     const uint64_t set[] = {sg_load(&sg_entry_own()->set_limit_bytes), sg_load(&sg_entry_own()->set_reserve_bytes)};
@@ -440,18 +441,29 @@ static void refresh(uint64_t device, bool is_closely, bool has_claims)
     note_guarding(sg_headroom_last.snapshot.is_valid);
     if (!sg_headroom_last.snapshot.is_valid) {
         sg_headroom_forget();
-        return;
+        return false;
     }
     note_slack(had_options, set);
     if (!has_claims)
         sg_headroom_forget(); /* no request is admitted by it */
+    return true;
+}
+
+static void publish(void)
+{
     publish_machine();
     sg_timeline_sample();
 }
 
+void sg_headroom_look(bool is_closely)
+{
+    (void)refresh(0, is_closely, true);
+}
+
 void sg_headroom_refresh(uint64_t device, bool is_closely)
 {
-    refresh(device, is_closely, true);
+    if (refresh(device, is_closely, true))
+        publish();
     if (sg_load(&sg_entry_registry()->claim_places) != 0)
         keep_claims(&sg_headroom_last.peers);
 }
@@ -461,8 +473,8 @@ void sg_headroom_watch(void)
     bool has_claims = sg_load(&sg_entry_registry()->claim_places) != 0;
     if (!has_claims || sg_clock_ns(CLOCK_MONOTONIC) - state.claims_ns >= CLAIMS_AGE_NS)
         sg_headroom_refresh(0, false);
-    else
-        refresh(0, false, false);
+    else if (refresh(0, false, false))
+        publish();
 }
 
 int64_t sg_headroom_slack(enum sg_headroom_line line)

@@ -46,6 +46,10 @@ extern struct sg_headroom_last {
  * also asks the kernel how far quiet processes have touched their promises; used before a refusal. */
 void sg_headroom_refresh(uint64_t device, bool is_closely);
 
+/* The same beside a call whose memory the kernel shows while it is in flight still: it counts twice, so that nothing is
+ * published. Requests may be admitted by it: they get less than there is, for 5 ms at most. */
+void sg_headroom_look(bool is_closely);
+
 /* The same for the watchdog, whose decision rests on the kernel's figures. Claims are added up once a second only; what
  * is published has the last ones, and no request is admitted by a snapshot without new ones. */
 void sg_headroom_watch(void);

@@ -325,7 +325,7 @@ void sg_pool_room_end(struct sg_request *request, bool is_granted)
     if (!before->is_taken)
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_headroom_refresh(0, false);
+    sg_headroom_look(false);
     struct sg_pool_figures now = read_figures(request->granted_bytes);
     uint64_t fall = above(now.unexplained_bytes, before->unexplained_bytes);
     bool is_alone = before->is_quiet && now.is_quiet && before->others_bytes == now.others_bytes;
