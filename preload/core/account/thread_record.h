@@ -41,6 +41,15 @@ struct sg_mark {
 #define SG_FRAME_END() ((uintptr_t)__builtin_frame_address(0) + 2 * sizeof(uintptr_t))
 #endif
 
+/* What is noted before a call for device memory, to measure what it took (admit/reclaim/pool_room.h). Unexplained: by no
+ * counter of the kernel. */
+struct sg_pool_figures {
+    uint64_t unexplained_bytes;
+    uint64_t own_bytes, others_bytes; /* device memory of guarded processes */
+    uint64_t most_pooled_bytes, proven_bytes;
+    bool is_quiet; /* no other request for device memory was in flight */
+};
+
 /* The CUDA call of the program that this thread is in, and everything that other threads or processes would wait for if
  * the program left the call by a jump. open_call.h undoes all of it. Known gap: a request in flight is noted here a few
  * instructions after it is added to the sum of all threads. A handler that jumps out between the two leaves the request
@@ -58,6 +67,7 @@ struct sg_open_call {
     bool has_turn;                        /* the call holds the turn of calls that wait to be alone in a pool */
     bool is_syncing;                      /* between sg_mempool_begin_sync and _end_sync */
     uint32_t cancel_holds;                /* nesting depth of sg_thread_hold_cancel */
+    struct sg_pool_figures before;        /* the figures before the call, if the request is_measured */
     int cancel_state;                     /* the thread's own cancel state to restore, or SG_CANCEL_AS_IT_IS */
 };
 #define SG_CANCEL_AS_IT_IS (-1)

@@ -76,16 +76,31 @@ static bool is_cuda(const struct sg_request *request)
     return request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
 }
 
-static void add_to_flight(const struct sg_request *request, uint64_t bytes)
+/* The part of a request in flight that the driver's pool is to serve. */
+static SG_APART void add_pooled(uint64_t bytes)
+{
+    sg_entry_pooled_flight_add((int64_t)bytes);
+    sg_self.open.pooled_bytes += bytes;
+}
+
+static SG_APART void remove_pooled(struct sg_request *request)
+{
+    uint64_t bytes = request->attempt.pooled_bytes, *open = &sg_self.open.pooled_bytes;
+    *open -= bytes < *open ? bytes : *open;
+    sg_entry_pooled_flight_add(-(int64_t)bytes);
+    request->attempt.pooled_bytes = 0;
+}
+
+static SG_INLINE void add_to_flight(const struct sg_request *request, uint64_t bytes)
 {
     uint64_t source = sg_check_source(request);
     sg_entry_flight_add(source, (int64_t)bytes);
-    sg_entry_pooled_flight_add((int64_t)request->attempt.pooled_bytes);
     if (is_cuda(request)) {
         sg_self.open.flight_source = source;
         sg_self.open.flight_bytes += bytes;
-        sg_self.open.pooled_bytes += request->attempt.pooled_bytes;
     }
+    if (SG_UNLIKELY(request->attempt.pooled_bytes != 0))
+        add_pooled(request->attempt.pooled_bytes);
 }
 
 /* Call it before the bytes leave the flight sum. In the other order, a handler that longjmps between the two would
@@ -93,12 +108,10 @@ static void add_to_flight(const struct sg_request *request, uint64_t bytes)
 static void forget_flight(struct sg_request *request, uint64_t bytes)
 {
     uint64_t pooled = request->attempt.pooled_bytes;
-    if (is_cuda(request)) {
+    if (is_cuda(request))
         sg_self.open.flight_bytes -= bytes < sg_self.open.flight_bytes ? bytes : sg_self.open.flight_bytes;
-        sg_self.open.pooled_bytes -= pooled < sg_self.open.pooled_bytes ? pooled : sg_self.open.pooled_bytes;
-    }
-    sg_entry_pooled_flight_add(-(int64_t)pooled);
-    request->attempt.pooled_bytes = 0;
+    if (SG_UNLIKELY(pooled != 0))
+        remove_pooled(request);
 }
 
 static void remove_from_flight(struct sg_request *request, uint64_t bytes)
@@ -269,7 +282,7 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
         return SG_LOOK_AGAIN;
     }
     if (verdict == SG_ADMIT || sg_self_check_is_observed(request)) {
-        if (request->domain == SG_DOMAIN_DEVICE)
+        if (request->domain == SG_DOMAIN_DEVICE && sg_driver_pool_is_used())
             sg_pool_room_begin(request, !would_fit(request, SG_HEADROOM_ALL | SG_HEADROOM_NO_POOL, 0));
         add_to_flight(request, request->size_bytes);
     }

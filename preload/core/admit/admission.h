@@ -40,16 +40,6 @@ struct sg_answer {
     uint64_t pooled_bytes;     /* upper bound of the driver's pool, where it would cover what is missing; else 0 */
 };
 
-/* What pool_room.h notes before a call, to measure what it took. Unexplained: by no counter of the kernel. */
-struct sg_pool_figures {
-    uint64_t unexplained_bytes;
-    uint64_t own_bytes, others_bytes; /* device memory of guarded processes */
-    uint64_t most_pooled_bytes, proven_bytes;
-    bool is_quiet; /* no other request for device memory was in flight */
-    bool is_taken; /* the figures are known */
-    bool relies;   /* the request fits with the driver's pool only */
-};
-
 /* How far the decision of one request has come. */
 struct sg_attempt {
     uint64_t asked_ns;            /* when the request first waited (CLOCK_MONOTONIC); 0: not yet */
@@ -59,11 +49,12 @@ struct sg_attempt {
     struct sg_givers_asked asked; /* which other processes were asked to give memory back */
     bool is_giving;               /* an answer of one of them may still come */
     uint64_t pooled_bytes;        /* in flight, and to be served by the driver's pool */
-    struct sg_pool_figures before;
-    bool can_list;        /* set by the caller: it can ask NVML which processes live */
-    bool wants_list;      /* with must_look_again: ask NVML, and then once more */
-    bool has_dropped;     /* the driver's pool was already emptied for this request */
-    bool is_behind;       /* set by the caller: the ledger may show too much; it is updated before a refusal */
+    bool can_list;                /* set by the caller: it can ask NVML which processes live */
+    bool wants_list;              /* with must_look_again: ask NVML, and then once more */
+    bool has_dropped;             /* the driver's pool was already emptied for this request */
+    bool is_measured;             /* the figures before the call are noted (pool_room.h) */
+    bool relies;                  /* it fits with the driver\'s pool only */
+    bool is_behind;               /* set by the caller: the ledger may show too much; it is updated before a refusal */
     bool was_short;       /* it was short before its ledger was updated: no quick snapshot decides it any more */
     bool is_short;        /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
     bool must_look_again; /* neither admitted nor refused: query the driver or NVML, or update the ledger; ask again */

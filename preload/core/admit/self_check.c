@@ -254,7 +254,7 @@ static void end_pinned(const struct sg_request *request, uint64_t after)
  * relied on what the driver's pool may have. */
 static void note_answer(const struct sg_request *request, bool is_served)
 {
-    if (request->card.identity != 0 || request->attempt.before.relies || sg_self_check_is_observed(request))
+    if (request->card.identity != 0 || request->attempt.relies || sg_self_check_is_observed(request))
         return;
     find_always(SG_DRIVER_SERVES, is_served);
     if (!is_served)

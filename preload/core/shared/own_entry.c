@@ -89,7 +89,7 @@ bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level)
     return is_member;
 }
 
-static uint64_t *word_of(enum sg_sum sum)
+static SG_INLINE uint64_t *word_of(enum sg_sum sum)
 {
     switch (sum) {
     case SG_SUM_GRANTED:
@@ -166,13 +166,13 @@ void sg_entry_lower_managed_missing(uint64_t bytes)
     end_change();
 }
 
-static uint64_t raise_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
+static SG_INLINE uint64_t raise_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
 {
     sg_fetch_add(entry_word(entry, sum), bytes);
     return sg_fetch_add(word_of(sum), bytes) + bytes;
 }
 
-static uint64_t lower_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
+static SG_INLINE uint64_t lower_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
 {
     uint64_t missing = sg_sub_clamped(word_of(sum), bytes);
     sg_fetch_sub(entry_word(entry, sum), bytes - missing);

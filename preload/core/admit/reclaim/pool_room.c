@@ -4,6 +4,7 @@
 #include "admit/reclaim/pool_room.h"
 
 #include "account/driver_pool.h"
+#include "account/thread_record.h"
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -270,7 +271,7 @@ static struct sg_pool_figures read_figures(uint64_t own_flight_bytes)
         .unexplained_bytes = sg_headroom_last.snapshot.unexplained_bytes,
         .own_bytes = own_device_bytes(),
         .others_bytes = peers->device_bytes,
-        .most_pooled_bytes = sg_driver_pool_is_used() ? most_pooled(has_list(FRESH_NS)) : 0,
+        .most_pooled_bytes = most_pooled(has_list(FRESH_NS)),
         .proven_bytes = sg_load(&sg_entry_registry()->pool_proven_bytes),
         .is_quiet = peers->device_of_machine.flight_bytes == 0 && sg_entry_own_unbounded_flight() == own_flight_bytes,
     };
@@ -281,9 +282,9 @@ void sg_pool_room_begin(struct sg_request *request, bool relies)
     if (!is_for_device(request) || !sg_headroom_last.snapshot.is_valid)
         return;
     request->attempt.pooled_bytes = smaller(request->size_bytes, room(SG_HEADROOM_ALL, has_list(FRESH_NS)));
-    request->attempt.before = read_figures(0);
-    request->attempt.before.is_taken = true;
-    request->attempt.before.relies = relies;
+    sg_self.open.before = read_figures(0);
+    request->attempt.is_measured = true;
+    request->attempt.relies = relies;
 }
 
 static uint64_t fallen_bytes; /* by small calls since the pool served the last one */
@@ -291,38 +292,37 @@ static uint64_t fallen_bytes; /* by small calls since the pool served the last o
 /* `fall_bytes` of a call came from the machine though something was believed to be in the pool: the pool is empty now. If
  * it was to serve the call, what was believed to be there is something else. A small fall may be another's: such falls
  * disprove the rest together. */
-static void correct(const struct sg_pool_figures *before, uint64_t size_bytes, uint64_t fall_bytes)
+static void correct(const struct sg_request *request, uint64_t fall_bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t rest = above(before->most_pooled_bytes, above(size_bytes, fall_bytes));
+    uint64_t size_bytes = request->size_bytes;
+    uint64_t rest = above(sg_self.open.before.most_pooled_bytes, above(size_bytes, fall_bytes));
     fallen_bytes += fall_bytes;
     bool is_clear = size_bytes >= noise_bytes() || fallen_bytes >= noise_bytes();
     if (is_clear)
         sg_store(&registry->pool_proven_bytes, UINT64_C(0));
-    if (before->relies && !is_within(&registry->ended_ns, ENDING_NS)) /* else a dead process's memory is on its way */
+    if (request->attempt.relies &&
+        !is_within(&registry->ended_ns, ENDING_NS)) /* else a dead process's memory is on its way */
         sg_fetch_add(&registry->pool_disproven_bytes, is_clear ? rest : smaller(fall_bytes, rest));
 }
 
-/* Learns from a call for device memory that ran beside no other: it took `fall_bytes` from the machine for
- * `size_bytes`. If it failed, it left these bytes in the pool. */
-static void learn(const struct sg_pool_figures *before, uint64_t size_bytes, uint64_t fall_bytes, bool is_granted)
+/* Learns from a call for device memory that ran beside no other: it took `fall_bytes` from the machine. If it failed, it left these bytes in the pool. */
+static void learn(const struct sg_request *request, uint64_t fall_bytes, bool is_granted)
 {
-    if (!sg_driver_pool_is_used())
-        return;
-    bool is_served = fall_bytes <= size_bytes / SERVED_PART;
+    bool is_served = fall_bytes <= request->size_bytes / SERVED_PART;
     if (!is_granted)
         sg_fetch_add(&sg_entry_registry()->pool_proven_bytes, fall_bytes);
     else if (is_served)
         fallen_bytes = 0;
-    else if (before->most_pooled_bytes != 0)
-        correct(before, size_bytes, fall_bytes);
+    else if (sg_self.open.before.most_pooled_bytes != 0)
+        correct(request, fall_bytes);
 }
 
 void sg_pool_room_end(struct sg_request *request, bool is_granted)
 {
     struct sg_lock_state lock;
-    const struct sg_pool_figures *before = &request->attempt.before;
-    if (!before->is_taken)
+    const struct sg_pool_figures *before = &sg_self.open.before;
+    if (!request->attempt.is_measured)
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
     sg_headroom_look(false);
@@ -330,11 +330,10 @@ void sg_pool_room_end(struct sg_request *request, bool is_granted)
     uint64_t fall = above(now.unexplained_bytes, before->unexplained_bytes);
     bool is_alone = before->is_quiet && now.is_quiet && before->others_bytes == now.others_bytes;
     if (is_alone)
-        learn(before, request->size_bytes, is_granted ? fall : above(fall, above(now.own_bytes, before->own_bytes)),
-              is_granted);
-    else if (before->relies) /* not measured: it counts as taken from the machine */
+        learn(request, is_granted ? fall : above(fall, above(now.own_bytes, before->own_bytes)), is_granted);
+    else if (request->attempt.relies) /* not measured: it counts as taken from the machine */
         sg_fetch_add(&sg_entry_registry()->pool_disproven_bytes,
                      above(request->attempt.pooled_bytes, before->proven_bytes));
-    request->attempt.before.is_taken = false;
+    request->attempt.is_measured = false;
     sg_lock_release(&sg_decision_lock, &lock);
 }

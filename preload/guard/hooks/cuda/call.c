@@ -368,7 +368,8 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
 {
     bool was_judged = call->request.granted_bytes != 0;
     if (was_judged) {
-        sg_pool_room_end(&call->request, kept_bytes != 0);
+        if (SG_UNLIKELY(call->request.attempt.is_measured))
+            sg_pool_room_end(&call->request, kept_bytes != 0);
         sg_admission_settle(&call->request, kept_bytes);
     }
     sg_cuda_close(call);
