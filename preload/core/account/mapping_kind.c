@@ -157,6 +157,24 @@ static uint64_t bytes_in_file(const struct stat *info, uint64_t offset, uint64_t
     return left < bytes ? left : bytes;
 }
 
+static struct sg_mapping_kind of_shared_file(struct sg_mapping_kind *mapping, const struct stat *info, uint64_t offset)
+{
+    mapping->file_bytes = bytes_in_file(info, offset, mapping->bytes);
+    return *mapping;
+}
+
+/* Pages are copied when they are written to. Most never are, so they promise nothing. */
+static struct sg_mapping_kind of_private_file(struct sg_mapping_kind *mapping, int prot, const struct stat *info,
+                                              uint64_t offset)
+{
+    if ((prot & PROT_WRITE) == 0 || !S_ISREG(info->st_mode))
+        return of_shared_file(mapping, info, offset);
+    mapping->kind = SG_RANGE_SPARSE;
+    mapping->flags = SG_RANGE_COMMITTED | SG_RANGE_COPIED;
+    mapping->missing_bytes = bytes_in_file(info, offset, mapping->bytes);
+    return *mapping;
+}
+
 struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, int fd, uint64_t offset)
 {
     struct sg_mapping_kind mapping = {
@@ -164,12 +182,12 @@ struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, in
     struct stat info = {0};
     bool is_huge = (flags & MAP_HUGETLB) != 0, is_shared = (flags & MAP_TYPE) != MAP_PRIVATE;
     if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge, &info)) {
-        mapping.file_bytes = bytes_in_file(&info, offset, mapping.bytes);
-        return mapping;
+        return (flags & MAP_TYPE) == MAP_PRIVATE ? of_private_file(&mapping, prot, &info, offset)
+                                                 : of_shared_file(&mapping, &info, offset);
     }
     bool is_file = (flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode);
     if (is_file && !is_huge && !is_shared)
-        return mapping; /* as for an ordinary file: pages are copied when they are written to, and most never are */
+        return of_private_file(&mapping, prot, &info, offset); /* as an ordinary file's */
     if (is_shared)
         mapping.flags |= SG_RANGE_SHARED;
     if (is_huge)

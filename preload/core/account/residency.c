@@ -42,6 +42,7 @@ struct kind {
 static const struct kind present = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, 0};
 static const struct kind own = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, CATEGORY_ZERO};
 static const struct kind taken = {ENTRY_PRESENT | ENTRY_SWAPPED, 0, CATEGORY_PRESENT | CATEGORY_SWAPPED, CATEGORY_ZERO};
+static const struct kind copied = {ENTRY_PRESENT, ENTRY_OF_FILE, CATEGORY_PRESENT, CATEGORY_ZERO | CATEGORY_OF_FILE};
 
 /* Counts pages by PAGEMAP_SCAN. Returns false if the kernel does not have it. */
 static bool scan_pages(int fd, uintptr_t begin, uintptr_t end, const struct kind *kind, uint64_t *bytes)
@@ -117,6 +118,12 @@ bool sg_residency_is_cheap(void)
 bool sg_residency_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes)
 {
     return count_pages(begin, end, &taken, false, bytes);
+}
+
+uint64_t sg_residency_copied_bytes(uintptr_t begin, uintptr_t end)
+{
+    uint64_t bytes;
+    return count_pages(begin, end, &copied, true, &bytes) ? bytes : 0;
 }
 
 uint64_t sg_residency_cached_bytes(uintptr_t begin, uintptr_t end, struct sg_seccomp_answer *sandbox)

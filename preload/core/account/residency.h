@@ -28,6 +28,10 @@ bool sg_residency_is_cheap(void);
  * mapped. */
 uint64_t sg_residency_cached_bytes(uintptr_t begin, uintptr_t end, struct sg_seccomp_answer *sandbox);
 
+/* Resident bytes of a private mapping of a file that were copied when they were written to. 0 where the kernel does not
+ * have PAGEMAP_SCAN. */
+uint64_t sg_residency_copied_bytes(uintptr_t begin, uintptr_t end);
+
 /* Bytes of private memory that are resident or swapped out. Returns false if that cannot be read. */
 bool sg_residency_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes);
 

@@ -18,6 +18,7 @@
 #include "account/transit.h"
 #include "base/pages.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 struct sg_block_table sg_tracker_blocks;
@@ -37,6 +38,7 @@ struct sg_tracker_changes sg_tracker_changes;
 #define FORK_NS UINT64_C(1000000)        /* longest wait before and for a fork */
 
 static uint64_t sparse_extent;            /* (atomic) MAP_NORESERVE address space that may have pages */
+static uint64_t copied_extent;            /* (atomic) of private mappings of files that may be written to */
 static uint64_t unpromised_bytes;         /* (atomic) never falls */
 static uint32_t has_unforked;             /* (atomic) set by sg_tracker_note_unforked */
 static uint64_t fork_until_ns SG_AT_FORK; /* (atomic) until then changes wait for a fork; 0: no fork */
@@ -57,12 +59,23 @@ struct scan {
     uint64_t sparse_resident;
     uint64_t sparse_own;    /* the part of sparse_resident that is not inherited */
     uint64_t sparse_extent; /* address space of MAP_NORESERVE mappings that may have pages */
+    uint64_t file_extent;   /* private mappings of files that may be written to */
     bool has_sparse;
 };
+
+/* The copies found last. They cannot have become many more or fewer while the anonymous memory has hardly changed. To
+ * count them costs as much as all resident pages of the file do. */
+static struct {
+    uint64_t anonymous, file_extent; /* of the process, when they were counted; anonymous is atomic */
+    uint64_t bytes, own_bytes;       /* own: without those inherited at fork; atomic */
+} copies SG_AT_FORK;
+#define COPIES_STEP (UINT64_C(16) << 20)
 
 static uint64_t resident_of(struct sg_seccomp_answer *sandbox, const struct sg_range *range, uintptr_t begin,
                             uintptr_t end)
 {
+    if ((range->flags & SG_RANGE_COPIED) != 0)
+        return sg_residency_copied_bytes(begin, end);
     if ((range->flags & SG_RANGE_SHARED) != 0)
         return sg_residency_cached_bytes(begin, end, sandbox);
     return sg_residency_bytes(begin, end, sandbox);
@@ -213,6 +226,10 @@ static void scan_counted(struct scan *scan, const struct sg_range *range, uintpt
  * of its own. */
 static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
+    if ((range->flags & SG_RANGE_COPIED) != 0) {
+        scan->file_extent += end - begin;
+        return;
+    }
     scan->has_sparse = true;
     if ((range->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) == 0)
         return;
@@ -263,9 +280,63 @@ static void scan_maps(struct scan *scan)
         scan->sparse_resident = SG_UNKNOWN;
 }
 
+/* Counts the copies of one slice that begins at `at`, or after it. Returns its end, or 0 if there is none. */
+static uintptr_t count_copies(uintptr_t at, uint64_t *own)
+{
+    struct sg_lock_state state;
+    struct sg_range range;
+    sg_lock_acquire(&sg_tracker_maps_lock, &state);
+    bool has_more = sg_range_map_within(&sg_tracker_maps, at, UINTPTR_MAX, &range);
+    uintptr_t end = !has_more ? 0 : range.end - range.begin > SLICE_BYTES ? range.begin + SLICE_BYTES : range.end;
+    uint64_t bytes = has_more && (range.flags & SG_RANGE_COPIED) != 0 ? sg_residency_copied_bytes(range.begin, end) : 0;
+    sg_lock_release(&sg_tracker_maps_lock, &state);
+    copies.bytes += bytes;
+    *own += has_more && (range.flags & SG_RANGE_INHERITED) == 0 ? bytes : 0;
+    return has_more && (range.flags & SG_RANGE_COPIED) == 0 ? range.end : end;
+}
+
+/* Adds the copies of files' pages to what is resident. */
+static void scan_copies(struct scan *scan)
+{
+    if (scan->file_extent == 0 && copies.file_extent == 0)
+        return;
+    uint64_t anonymous = sg_procfs_anonymous_bytes(0);
+    uint64_t change = anonymous > copies.anonymous ? anonymous - copies.anonymous : copies.anonymous - anonymous;
+    if (scan->file_extent != copies.file_extent || change >= COPIES_STEP) {
+        uint64_t own = 0;
+        copies.file_extent = scan->file_extent;
+        copies.bytes = 0;
+        for (uintptr_t at = 0; scan->file_extent != 0 && (at = count_copies(at, &own)) != 0;)
+            ;
+        sg_store_relaxed(&copies.own_bytes, own);
+        sg_store_relaxed(&copies.anonymous, anonymous);
+    }
+    sg_store_relaxed(&copied_extent, scan->file_extent);
+    scan->resident_private += copies.bytes;
+    scan->sparse_own += copies.own_bytes;
+    scan->sparse_resident += scan->sparse_resident != SG_UNKNOWN ? copies.bytes : 0;
+}
+
+/* The most copies there can be: what was found last, and as much as anonymous memory has grown since. */
+static uint64_t most_copies(void)
+{
+    uint64_t extent = sg_load_relaxed(&copied_extent);
+    if (SG_LIKELY(extent == 0))
+        return 0;
+    uint64_t before = sg_load_relaxed(&copies.anonymous), anonymous = sg_procfs_anonymous_bytes(0);
+    uint64_t most = sg_load_relaxed(&copies.own_bytes) + (anonymous > before ? anonymous - before : 0);
+    return most < extent ? most : extent;
+}
+
 uint64_t sg_tracker_sparse_headroom_bytes(void)
 {
-    return sg_load_relaxed(&sparse_extent);
+    return sg_load_relaxed(&sparse_extent) + most_copies();
+}
+
+void sg_tracker_add_copied_extent(uint64_t bytes)
+{
+    sg_fetch_add(&copied_extent, bytes);
+    sg_tracker_add_unpromised(bytes);
 }
 
 void sg_tracker_add_sparse_headroom(uint64_t bytes)
@@ -309,6 +380,7 @@ struct sg_tracker_scan sg_tracker_scan(void)
     sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
     sg_entry_set_managed_missing(scan.managed_missing);
     scan_maps(&scan);
+    scan_copies(&scan);
     scan.promised += sg_commits_end_scan();
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
     /* Small heap blocks are not checked one by one. Their promise is their size less the anonymous resident memory that
@@ -500,6 +572,7 @@ void sg_tracker_atfork_child(bool is_map_whole)
         sg_store(&sg_tracker_changes.ended, sg_load(&sg_tracker_changes.begun));
     sg_lock_reset(&sg_tracker_maps_lock);
     sg_transit_atfork_child(&in_passage);
+    memset(&copies, 0, sizeof copies);
     sg_commits_atfork_child();
     sg_tmpfs_atfork_child(is_map_whole);
     if (is_map_whole)

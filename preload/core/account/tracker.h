@@ -105,6 +105,9 @@ struct sg_tracker_scan sg_tracker_scan(void);
 uint64_t sg_tracker_sparse_headroom_bytes(void);
 void sg_tracker_add_sparse_headroom(uint64_t bytes);
 
+/* Notes a new private mapping of a file that may be written to: so many bytes may be copied. Any thread. */
+void sg_tracker_add_copied_extent(uint64_t bytes);
+
 /* Withdraws the remaining promise of a heap block, or of a part of a mapping, that is about to be freed. Withdraws
  * nothing if the promise cannot be determined; the next scan corrects the sum then. Also ignores blocks below 32 MiB,
  * which hardly matter before the next scan. Call these while the block is still in the index: a scan that does not find

@@ -25,7 +25,7 @@ enum sg_range_kind {
     SG_RANGE_NONE = 0,
     SG_RANGE_RESERVED = 1, /* not writable yet; would count if it were */
     SG_RANGE_COUNTED = 2,  /* part of the domain "mapped" */
-    SG_RANGE_SPARSE = 3,   /* MAP_NORESERVE: only resident pages are reported */
+    SG_RANGE_SPARSE = 3,   /* MAP_NORESERVE, private of a file: only resident pages are reported */
 };
 
 enum sg_range_flag {
@@ -34,6 +34,7 @@ enum sg_range_flag {
     SG_RANGE_INHERITED = 1u << 2, /* its missing pages are the parent's promise (registry.h) */
     SG_RANGE_COMMITTED = 1u << 3, /* SPARSE: is or was writable; COUNTED: was RESERVED before */
     SG_RANGE_UNFORKED = 1u << 4,  /* MADV_DONTFORK: a forked child does not have the range */
+    SG_RANGE_COPIED = 1u << 6,    /* SPARSE: private, of a file; only pages that were copied count */
     SG_RANGE_WIPED = 1u << 5,     /* MADV_WIPEONFORK: a forked child has the range without pages */
     /* Bits 16 to 20: the number of its call site (callsites.h). */
     SG_RANGE_SITE_SHIFT = 16,

@@ -81,7 +81,7 @@ bool sg_mmap_is_own_reservation(uintptr_t address, uint64_t bytes)
     uint64_t reserved = 0;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     for (uintptr_t at = address; sg_range_map_within(&sg_tracker_maps, at, address + bytes, &range); at = range.end)
-        if ((range.flags & SG_RANGE_SHARED) == 0 &&
+        if ((range.flags & SG_RANGE_SHARED) == 0 && (range.flags & SG_RANGE_COPIED) == 0 &&
             (range.kind == SG_RANGE_RESERVED || is_closed(&range) || (range.flags & SG_RANGE_COMMITTED) != 0))
             reserved += range.end - range.begin;
     sg_lock_release(&sg_tracker_maps_lock, &lock);
@@ -89,7 +89,7 @@ bool sg_mmap_is_own_reservation(uintptr_t address, uint64_t bytes)
 }
 
 /* Holds the lock for one range at a time: sg_tracker_absent_bytes asks the kernel. */
-uint64_t sg_mmap_absent_bytes(uintptr_t address, uint64_t bytes)
+uint64_t sg_mmap_absent_bytes(uintptr_t address, uint64_t bytes, bool is_copying)
 {
     struct sg_range range;
     uint64_t absent = 0;
@@ -99,7 +99,8 @@ uint64_t sg_mmap_absent_bytes(uintptr_t address, uint64_t bytes)
         bool has_more = sg_range_map_within(&sg_tracker_maps, at, end, &range);
         bool is_shared = (range.flags & SG_RANGE_SHARED) != 0;
         bool comes = has_more && (range.kind == SG_RANGE_SPARSE || (range.kind == SG_RANGE_RESERVED && is_shared)) &&
-                     (is_shared || !is_closed(&range)) && !is_huge(&range);
+                     (is_shared || !is_closed(&range)) && !is_huge(&range) &&
+                     (is_copying || (range.flags & SG_RANGE_COPIED) == 0);
         if (comes)
             absent += sg_tracker_absent_bytes(&range);
         sg_lock_release(&sg_tracker_maps_lock, &lock);

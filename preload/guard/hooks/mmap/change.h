@@ -71,9 +71,9 @@ uint64_t sg_mmap_closed_bytes(uintptr_t address, uint64_t bytes);
 bool sg_mmap_is_own_reservation(uintptr_t address, uint64_t bytes);
 
 /* Returns the bytes that would become resident if every page were brought in, and that no promise covers. These are
- * pages of MAP_NORESERVE mappings, and pages of shared memory (tmpfs files, for example) that this process only reads.
- * Takes the maps lock for one range at a time. */
-uint64_t sg_mmap_absent_bytes(uintptr_t address, uint64_t bytes);
+ * pages of MAP_NORESERVE mappings, and pages of shared memory (tmpfs files, for example) that this process only reads;
+ * with `is_copying`, also the copies of private mappings of files. Takes the maps lock for one range at a time. */
+uint64_t sg_mmap_absent_bytes(uintptr_t address, uint64_t bytes, bool is_copying);
 
 /* Returns the counted bytes that may not all be resident yet (no SG_RANGE_SETTLED). Under the maps lock. */
 uint64_t sg_mmap_unsettled_bytes(uintptr_t begin, uintptr_t end);

@@ -15,6 +15,7 @@
 struct search {
     uintptr_t begin, end;
     uint64_t bytes;
+    bool with_private;
 };
 
 /* Whether the mapping is of an ordinary file, by its path. Devices cannot be locked; what the kernel names otherwise is
@@ -29,14 +30,14 @@ static bool is_of_file(const struct sg_own_mapping *mapping)
 }
 
 /* Memory files on any file system, and mappings whose copies are judged page by page. */
-static bool is_tracked(uintptr_t begin, uintptr_t end)
+static bool is_tracked(uintptr_t begin, uintptr_t end, bool with_private)
 {
     struct sg_lock_state lock;
     struct sg_range range;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     bool is_known = sg_range_map_within(&sg_tracker_maps, begin, end, &range);
     sg_lock_release(&sg_tracker_maps_lock, &lock);
-    return is_known;
+    return is_known && ((range.flags & SG_RANGE_COPIED) == 0 || !with_private);
 }
 
 /* With MS_INVALIDATE alone, the kernel only checks that the mapping is not locked. */
@@ -51,13 +52,14 @@ static bool add_mapping(void *context, const struct sg_own_mapping *mapping)
     uintptr_t begin = mapping->begin > search->begin ? mapping->begin : search->begin;
     uintptr_t end = mapping->end < search->end ? mapping->end : search->end;
     bool is_accessible = memcmp(mapping->rights, "---", 3) != 0;
-    if (begin < end && is_accessible && is_of_file(mapping) && !is_tracked(begin, end) && !is_locked(begin))
+    if (begin < end && is_accessible && is_of_file(mapping) && !is_tracked(begin, end, search->with_private) &&
+        !is_locked(begin))
         search->bytes += end - begin;
     return mapping->end < search->end;
 }
 
-uint64_t sg_mmap_unlocked_file_bytes(uintptr_t begin, uintptr_t end)
+uint64_t sg_mmap_unlocked_file_bytes(uintptr_t begin, uintptr_t end, bool with_private)
 {
-    struct search search = {begin, end, 0};
+    struct search search = {begin, end, 0, with_private};
     return sg_own_maps_visit(add_mapping, &search) ? search.bytes : 0;
 }

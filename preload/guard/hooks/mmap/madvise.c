@@ -3,7 +3,7 @@
  * resident at once, or give them back.
  *
  * Promised memory may become resident at any time, so it is not judged again. Other memory is judged before it becomes
- * resident: pages of MAP_NORESERVE mappings, and pages of shared memory that is only read. So is page cache before it is
+ * resident: pages of MAP_NORESERVE mappings, of shared memory that is only read, and copies of a file's pages. So is page cache before it is
  * locked: MemAvailable contains it until then.
  */
 #include "base/atomics.h"
@@ -44,12 +44,12 @@ static uint64_t pages_of(uintptr_t *begin, uint64_t length)
 }
 
 /* Adds the bytes that would become resident without a promise to the request. */
-static SG_INLINE void add_absent(struct sg_request *request, uintptr_t begin, uint64_t length)
+static SG_INLINE void add_absent(struct sg_request *request, uintptr_t begin, uint64_t length, bool is_copying)
 {
     if (!sg_mmap_is_counting() || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0)
         return;
     uint64_t bytes = pages_of(&begin, length);
-    request->sparse_bytes += bytes != 0 ? sg_mmap_absent_bytes(begin, bytes) : 0;
+    request->sparse_bytes += bytes != 0 ? sg_mmap_absent_bytes(begin, bytes, is_copying) : 0;
 }
 
 /* Asks for admission of request->sparse_bytes. The real call may take minutes, and a fatal signal must be able to end
@@ -109,7 +109,7 @@ SG_EXPORT int madvise(void *address, size_t length, int advice)
     struct sg_request request = {0};
     bool is_asked = is_populating(advice);
     if (is_asked)
-        add_absent(&request, (uintptr_t)address, length);
+        add_absent(&request, (uintptr_t)address, length, advice == MADV_POPULATE_WRITE);
     if (!ask(&request, "madvise"))
         return -1;
     int answer = SG_REAL(madvise)(address, length, advice);
@@ -164,7 +164,7 @@ SG_EXPORT ssize_t process_madvise(int pidfd, const struct iovec *pieces, size_t 
     struct sg_request request = {0};
     bool is_own = is_of_this_process(pidfd) && are_readable(pieces, count), is_asked = is_own && is_populating(advice);
     for (size_t i = 0; is_asked && i < count; i++)
-        add_absent(&request, (uintptr_t)pieces[i].iov_base, pieces[i].iov_len);
+        add_absent(&request, (uintptr_t)pieces[i].iov_base, pieces[i].iov_len, advice == MADV_POPULATE_WRITE);
     if (is_asked && !ask(&request, "process_madvise"))
         return -1;
     ssize_t answer = real_process_madvise(pidfd, pieces, count, advice, flags);
@@ -187,12 +187,13 @@ struct lock_request {
 #define CACHE_LEAST UINT64_C(65536)
 
 /* The locked page cache is compared with the machine and the cgroups. It does not count in LIMIT, as no page cache does. */
-static SG_INLINE void describe_cache(struct sg_request *request, uintptr_t begin, uint64_t length, const char *call)
+static SG_INLINE void describe_cache(struct sg_request *request, uintptr_t begin, uint64_t length, bool is_on_fault,
+                                     const char *call)
 {
     bool is_long = length >= CACHE_LEAST && sg_mmap_is_counting();
     uint64_t bytes = is_long ? pages_of(&begin, length) : 0;
     request->domain = SG_DOMAIN_MAPPED;
-    request->size_bytes = bytes != 0 ? sg_mmap_unlocked_file_bytes(begin, begin + bytes) : 0;
+    request->size_bytes = bytes != 0 ? sg_mmap_unlocked_file_bytes(begin, begin + bytes, is_on_fault) : 0;
     request->wording.call = call;
     if (request->size_bytes < CACHE_LEAST)
         request->size_bytes = 0;
@@ -221,8 +222,8 @@ static void settle_lock(struct lock_request *request, bool is_done)
 SG_EXPORT int mlock(const void *address, size_t length)
 {
     struct lock_request request = {0};
-    add_absent(&request.absent, (uintptr_t)address, length);
-    describe_cache(&request.cache, (uintptr_t)address, length, "mlock");
+    add_absent(&request.absent, (uintptr_t)address, length, true);
+    describe_cache(&request.cache, (uintptr_t)address, length, false, "mlock");
     if (!ask_lock(&request, "mlock"))
         return -1;
     int answer = SG_REAL(mlock)(address, length);
@@ -234,8 +235,8 @@ SG_EXPORT int mlock2(const void *address, size_t length, unsigned flags)
 {
     struct lock_request request = {0};
     if ((flags & MLOCK_ONFAULT) == 0)
-        add_absent(&request.absent, (uintptr_t)address, length);
-    describe_cache(&request.cache, (uintptr_t)address, length, "mlock2");
+        add_absent(&request.absent, (uintptr_t)address, length, true);
+    describe_cache(&request.cache, (uintptr_t)address, length, (flags & MLOCK_ONFAULT) != 0, "mlock2");
     if (!ask_lock(&request, "mlock2"))
         return -1;
     int answer = SG_REAL(mlock2)(address, length, flags);
@@ -247,9 +248,9 @@ SG_EXPORT int mlockall(int flags)
 {
     struct lock_request request = {0};
     if ((flags & MCL_CURRENT) != 0 && (flags & MCL_ONFAULT) == 0)
-        add_absent(&request.absent, 0, SG_MAP_MAX);
+        add_absent(&request.absent, 0, SG_MAP_MAX, true);
     if ((flags & MCL_CURRENT) != 0)
-        describe_cache(&request.cache, 0, SG_MAP_MAX, "mlockall");
+        describe_cache(&request.cache, 0, SG_MAP_MAX, (flags & MCL_ONFAULT) != 0, "mlockall");
     if (!ask_lock(&request, "mlockall"))
         return -1;
     int answer = sg_lock_all(flags);

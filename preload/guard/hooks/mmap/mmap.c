@@ -6,7 +6,9 @@
  * kernel's own commit accounting counts the same. A reservation (PROT_NONE or read-only) counts from the moment
  * mprotect makes it writable. It stays counted when it is made unwritable again, as in the kernel: its pages are still
  * there. MAP_NORESERVE mappings promise nothing; their resident pages are reported and count in LIMIT. A call that
- * makes them writable, larger or resident is judged like any other. Mappings of ordinary files and devices never count.
+ * makes them writable, larger or resident is judged like any other. Of private mappings of files the copied pages count
+ * in the same way, and to make such a mapping larger is not judged. Shared mappings of ordinary files and mappings of
+ * devices never count.
  *
  * A mapping made inside a heap or CUDA hook holds blocks that are counted there, and is not entered. An unmapping
  * inside such a hook is taken out of the range map all the same. The range map changes before the real unmap and after
@@ -57,7 +59,8 @@ static uint64_t unpromised_bytes(const struct sg_mapping_kind *mapping, int flag
 {
     bool is_sparse = mapping->kind == SG_RANGE_SPARSE && (mapping->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) != 0;
     bool is_only_read = mapping->kind == SG_RANGE_RESERVED && (mapping->flags & SG_RANGE_SHARED) != 0;
-    return mapping->is_judged && populates(flags) && (is_sparse || is_only_read) ? mapping->bytes : 0;
+    uint64_t most = (mapping->flags & SG_RANGE_COPIED) != 0 ? mapping->missing_bytes : mapping->bytes;
+    return mapping->is_judged && populates(flags) && (is_sparse || is_only_read) ? most : 0;
 }
 
 /* Returns the page cache that the call locks: MemAvailable contains it until then. */
@@ -110,14 +113,13 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
         sg_mmap_set((uintptr_t)mapped, &mapping);
         if (mapping.is_partly_allocated)
             sg_mmap_settle_allocated((uintptr_t)mapped, &mapping, fd, (uint64_t)offset);
-        if (mapping.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0)
+        if (mapping.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0 && (mapping.flags & SG_RANGE_COPIED) == 0)
             sg_tracker_add_sparse_headroom(mapping.bytes);
         if (mapping.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
-    if (mapped != MAP_FAILED && mapping.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
-        (prot & PROT_WRITE) != 0)
-        sg_tracker_add_unpromised(mapping.bytes); /* pages of a file are copied when they are written to */
+    if (mapped != MAP_FAILED && (mapping.flags & SG_RANGE_COPIED) != 0)
+        sg_tracker_add_copied_extent(mapping.bytes); /* pages of a file are copied when they are written to */
     /* Huge pages and locked page cache are there by now, and no promise. */
     sg_mmap_settle(&request, mapped != MAP_FAILED && !mapping.is_huge && mapping.file_bytes == 0);
     if (is_held)
@@ -323,7 +325,8 @@ static void describe_mremap(struct sg_request *request, const struct remap *rema
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     bool is_known = sg_range_map_next(&sg_tracker_maps, last, &range) && range.begin <= last && is_counting;
     bool counts = is_known && range.kind == SG_RANGE_COUNTED;
-    bool is_sparse = is_known && range.kind == SG_RANGE_SPARSE && (range.flags & SG_RANGE_COMMITTED) != 0;
+    bool is_sparse = is_known && range.kind == SG_RANGE_SPARSE && (range.flags & SG_RANGE_COMMITTED) != 0 &&
+                     (range.flags & SG_RANGE_COPIED) == 0;
     if (counts && more != 0 && range.source != 0 && range.begin <= remap->from + kept) {
         request->shared.begin = sg_range_source_at(&range, remap->from + kept);
         request->shared.end = request->shared.begin + more / SG_SHARED_UNIT;
