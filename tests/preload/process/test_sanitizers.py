@@ -48,8 +48,8 @@ int main(int count, char **arguments)
         (void)!read(0, &byte, 1);
     if (strcmp(how, "overflow") == 0)
         block[64 << 20] = 1;
-    if (strcmp(how, "leak") == 0)
-        block = NULL;
+    for (int i = 0; strcmp(how, "leak") == 0 && i < 16; i++)
+        (void)!malloc(1000); /* a register or the stack may keep the address of the last one */
     free(block);
     return 0;
 }
