@@ -8,6 +8,7 @@ import re
 import subprocess
 
 import pytest
+from lib.waiting import wait_until
 from sweeping import MIB, PIECE, PYTHON, Sweeper, outcomes, reap  # noqa: F401 - and a fixture
 
 CLIENT = """#!/bin/sh
@@ -214,6 +215,7 @@ def test_a_container_that_outlives_its_client_is_killed(sweep, reap):
     sweep.clock.move(10)
     report = json.loads(process.communicate()[0])
     assert process.returncode == 1 and outcomes(report) == {2: "timed out"}
+    wait_until(lambda: len(sweep.calls()) > 1)  # the sweep starts the client and does not wait for it
     assert [call.split()[0] for call in sweep.calls()] == ["run", "kill"]
     name = sweep.calls()[1].split()[1]
     assert re.search(rf"--name={name} ", sweep.calls()[0])
