@@ -158,10 +158,13 @@ static const struct link_map *first_object(void)
 
 static bool is_libc(const struct link_map *object)
 {
+    const size_t libc_length = sizeof LIBC_SO - 1;
     const char *name = object->l_name;
-    for (const char *at = name; *at != '\0'; at++)
-        name = *at == '/' ? at + 1 : name;
-    return is_same(name, LIBC_SO);
+    size_t length = 0;
+    while (name[length] != '\0')
+        length++;
+    return length >= libc_length && (length == libc_length || name[length - libc_length - 1] == '/') &&
+           is_same(name + length - libc_length, LIBC_SO);
 }
 
 /* Finds a function as the dynamic linker would for a program. Programs ask for the libc's functions by version. A
@@ -185,10 +188,10 @@ static void *find_after_us(const char *name, bool includes_libc)
     const struct link_map *object = first_object();
     while (object != NULL && object->l_ld != _DYNAMIC) /* up to this library */
         object = is_libc(object) ? NULL : object->l_next;
-    while (object != NULL && !is_libc(object)) {
+    for (bool is_last = false; object != NULL && !is_last && (object = object->l_next) != NULL;) {
         void *address;
-        object = object->l_next;
-        if (object != NULL && (includes_libc || !is_libc(object)) && find_as_programs_do(object, name, &address))
+        is_last = is_libc(object);
+        if ((includes_libc || !is_last) && find_as_programs_do(object, name, &address))
             return address;
     }
     return NULL;
