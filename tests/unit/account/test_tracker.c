@@ -297,17 +297,20 @@ static void *end_change_soon(void *begun)
     return NULL;
 }
 
-static void begin_change_elsewhere(void)
-{
-    pthread_t thread;
-    sg_tracker_begin_change();
-    CHECK(pthread_create(&thread, NULL, end_change_soon, NULL) == 0 && pthread_detach(thread) == 0);
-}
-
 /* Not until the time is over, that is. */
 CHILD_TEST(a_fork_goes_on_as_soon_as_the_change_has_ended)
 {
-    CHECK(is_immediate(begin_change_elsewhere, sg_tracker_begin_fork));
+    bool is_soon = false;
+    for (int i = 0; i < 100 && !is_soon; i++) { /* the machine may have other work */
+        pthread_t thread;
+        if (i != 0)
+            sg_tracker_end_fork();
+        sg_tracker_begin_change();
+        CHECK(pthread_create(&thread, NULL, end_change_soon, NULL) == 0);
+        is_soon = time_of(sg_tracker_begin_fork) < WAIT_NS / 2;
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    CHECK(is_soon);
     CHECK(sg_tracker_is_whole());
 }
 
