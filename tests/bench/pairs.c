@@ -8,6 +8,7 @@
  *   cuda     cuMemAlloc + cuMemFree of 64 KiB on the simulated driver (SGSIM_BACKING=none)
  *   small    mmap + munmap of 512 KiB: a request of up to LARGE
  *   device   cuMemAlloc + cuMemFree of 64 MiB on the simulated driver
+ *   device:M the same of M MiB
  *   refused  cuMemAlloc of 4 TiB, which the driver itself would refuse
  *   tree     a binary search tree of strings: COUNT times one goes and one comes, malloc and little else
  *   true     posix_spawn of /bin/true, with BENCH_PRELOAD preloaded to it alone
@@ -210,6 +211,8 @@ static void *work(void *unused)
         cuda(65536, 1);
     else if (strcmp(kind, "device") == 0)
         cuda((size_t)64 << 20, 1);
+    else if (strncmp(kind, "device:", 7) == 0)
+        cuda((size_t)atol(kind + 7) << 20, 1);
     else if (strcmp(kind, "refused") == 0)
         cuda((size_t)4 << 40, 0);
     return unused;

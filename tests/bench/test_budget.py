@@ -29,6 +29,7 @@ ARRAY_PAIR = {64: 33, 256: 860, 1024: 894, 16384: 894}  # without the snapshots,
 ARRAY_LOCKED = {64: 0, 256: 7, 1024: 7, 16384: 7}
 ARRAY_CALLS = 100  # system calls that 200,000 such pairs, some 30 ms, may add: a snapshot each 5 ms, if somebody asks for one
 REFRESH = "sg_headroom_refresh"
+LARGE_PAIR_CALLS = 22  # of a pair of 64 MiB and more, without the snapshots: what is free is asked for around it; 68 if each were measured
 LARGE_REFRESHES = 4000  # in them, of a pair of 64 MiB over the real /proc: some 80 to 800 as time goes by, 8,000 for each one
 MACHINE = "MemTotal: 125829120 kB\nMemFree: 104857600 kB\nMemAvailable: 104857600 kB\n"  # no cgroups: each is looked through
 
@@ -268,6 +269,23 @@ def test_large_cuda_blocks_do_not_read_the_machines_figures_each_time(build, tmp
     """One snapshot serves 5 ms. How much is free, before the driver is called and around a free, is asked for in another way."""
     refreshes = of_each(build, tmp_path, "device", True, lambda p: p.with_calls[REFRESH], machine=None)
     within(refreshes + 1, LARGE_REFRESHES)
+
+
+@pytest.mark.parametrize("pools", [False, True], ids=["no pools", "pools"])
+@pytest.mark.parametrize("mib", [64, 256])
+def test_large_cuda_pair_makes_few_system_calls(build, tmp_path, mib, pools):
+    """What the driver does with the machine's memory is measured until it is known, then in one call of 64."""
+    added = []
+    for off in ("0", "1"):
+        env = environment(build, tmp_path, True, MACHINE) | {"SPARKGUARD_DISABLE": off}
+        (tmp_path / "machine/proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "machine/proc/driver/nvidia/params").write_text("EnableSystemMemoryPools: 529\n" if pools else "RmMsg: \"\"\n")
+        env |= {"SPARKGUARD_HISTORY": "off", "SPARKGUARD_RESERVE": "8G", "SPARKGUARD_SYSTEM_ROOT": str(tmp_path / "machine")}
+        env |= {"SGSIM_KIND": "gb10", "SGSIM_MEMINFO": str(tmp_path / "machine/proc/meminfo")}
+        few, many = (traced_calls(build, tmp_path, env, f"device:{mib}", pairs) for pairs in (200, 1_200))
+        added.append(many.calls - few.calls)
+    snapshots = (many.elapsed_ns + few.elapsed_ns) / SNAPSHOT_NS + 2  # as many as may be due meanwhile
+    assert added[0] - added[1] <= LARGE_PAIR_CALLS * 1_000 + SNAPSHOT_CALLS * snapshots, added
 
 
 def fork_faults(build, library, scratch, count):

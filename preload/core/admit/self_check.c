@@ -21,6 +21,12 @@
 #define MISSES_MAX 2
 #define SURPRISES_MAX 3
 
+/* A measurement costs some fifty system calls. Once two in a row have shown nothing new, or eight could not be compared,
+ * one call of PACE_CALLS is measured. */
+#define SETTLED 8
+#define COMPARED 4
+#define PACE_CALLS 64
+
 uint32_t sg_self_check_trust SG_AT_FORK;
 
 /* A look at the machine. */
@@ -30,18 +36,48 @@ struct look {
     uint64_t live_bytes; /* device memory of all guarded processes, with this process's contexts */
 };
 
+/* How far calls of one kind have been measured; allocations and frees are of two kinds. */
+struct pace {
+    uint32_t settled; /* (atomic) COMPARED for each measurement that showed nothing new, 1 for each not comparable */
+    uint32_t calls;   /* (atomic) since then: one of PACE_CALLS is measured */
+};
+
 static struct {
+    struct pace allocation, free;
     uint64_t owner; /* (atomic) the thread that measures a call; 0: none */
     struct look before;
     uint64_t shared_before; /* RssShmem before pinned memory was taken */
     uint32_t misses;        /* granted calls that took nothing from the machine, though there is no pool */
     uint32_t surprises;
-    uint64_t kept_bytes; /* what the pool kept of the last free, if nothing was measured since */
+    uint64_t kept_bytes; /* (atomic) what the pool kept of the last free, while SG_DRIVER_POOL_SERVES is unknown */
     struct {
-        uint64_t time_ns, bytes; /* a free whose bytes were not back at once; 0: none */
+        uint64_t time_ns, bytes; /* (atomic) a free whose bytes were not back at once; 0: none */
         struct look after;
     } late;
 } state SG_AT_FORK;
+
+void sg_self_check_resume(void)
+{
+    sg_store_relaxed(&state.allocation.settled, 0u);
+    sg_store_relaxed(&state.free.settled, 0u);
+}
+
+/* After a measurement, or before one where it showed something new. */
+static void note_measured(struct pace *pace, bool was_comparable)
+{
+    sg_add_relaxed(&pace->settled, was_comparable ? COMPARED : 1u);
+}
+
+/* Whether to measure the next call: often enough to notice a change, and where an earlier one left a question. */
+static bool is_due(struct pace *pace)
+{
+    uint64_t late_ns = sg_load_relaxed(&state.late.bytes) != 0 ? sg_load_relaxed(&state.late.time_ns) : 0;
+    if (sg_load_relaxed(&pace->settled) < SETTLED || sg_load_relaxed(&state.kept_bytes) != 0)
+        return true;
+    if (late_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) - late_ns >= RETURN_NS)
+        return true;
+    return sg_fetch_add(&pace->calls, 1u) % PACE_CALLS == PACE_CALLS - 1;
+}
 
 void sg_self_check_atfork_child(void)
 {
@@ -50,6 +86,7 @@ void sg_self_check_atfork_child(void)
     state.misses = state.surprises = 0;
     state.kept_bytes = 0;
     state.late.bytes = 0;
+    sg_self_check_resume();
 }
 
 /* ---- what was found ------------------------------------------------------------------------------------------- */
@@ -62,8 +99,11 @@ static uint32_t finding(enum sg_driver_fact fact)
 static void find(enum sg_driver_fact fact, enum sg_finding what)
 {
     uint32_t word = sg_load_relaxed(&sg_own->machine.driver_facts);
+    if (sg_driver_finding(word, fact) == (uint32_t)what)
+        return;
     word &= ~(3u << SG_DRIVER_FACT_SHIFT(fact));
     sg_store_relaxed(&sg_own->machine.driver_facts, word | (uint32_t)what << SG_DRIVER_FACT_SHIFT(fact));
+    sg_self_check_resume();
 }
 
 /* The first finding stands. */
@@ -88,6 +128,8 @@ static void say(const char *event, const char *sentence)
 
 static void note_surprise(void)
 {
+    if (state.surprises < SURPRISES_MAX)
+        sg_self_check_resume();
     if (++state.surprises != SURPRISES_MAX || sg_load_relaxed(&sg_self_check_trust) != SG_DRIVER_TRUSTED)
         return;
     sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_OBSERVED);
@@ -178,13 +220,16 @@ static bool are_comparable(const struct look *before, const struct look *after)
 static void look_for_late(const struct look *now)
 {
     uint64_t bytes = state.late.bytes, least = state.late.after.unexplained_bytes;
+    uint64_t since_ns = sg_clock_ns(CLOCK_MONOTONIC) - state.late.time_ns;
+    if (bytes != 0 && !now->is_comparable && since_ns >= 2 * RETURN_NS)
+        state.late.bytes = 0; /* a busy machine answers too late */
     if (bytes == 0 || !now->is_comparable)
         return;
     uint64_t taken = above(now->live_bytes, state.late.after.live_bytes),
              given = above(state.late.after.live_bytes, now->live_bytes);
     if (above(least + taken, now->unexplained_bytes + given) >= bytes / 2) {
         state.late.bytes = 0;
-    } else if (sg_clock_ns(CLOCK_MONOTONIC) - state.late.time_ns >= RETURN_NS) {
+    } else if (since_ns >= RETURN_NS) {
         state.late.bytes = 0;
         note_surprise();
     }
@@ -226,7 +271,8 @@ bool sg_self_check_begin(const struct sg_request *request)
 {
     struct sg_lock_state lock;
     bool is_pinned = request->domain == SG_DOMAIN_PINNED;
-    if ((is_pinned && finding(SG_DRIVER_PINNED) != SG_FACT_UNKNOWN) || !begin())
+    bool is_wanted = is_pinned ? finding(SG_DRIVER_PINNED) == SG_FACT_UNKNOWN : is_due(&state.allocation);
+    if (!is_wanted || !begin())
         return false;
     sg_lock_acquire(&sg_decision_lock, &lock);
     if (is_pinned) {
@@ -268,7 +314,10 @@ static void note_miss(bool has_pools)
         find_once(SG_DRIVER_POOL_SERVES, true);
         return;
     }
-    if (finding(SG_DRIVER_TAKES) != SG_FACT_UNKNOWN || ++state.misses < MISSES_MAX)
+    if (finding(SG_DRIVER_TAKES) != SG_FACT_UNKNOWN)
+        return;
+    sg_self_check_resume();
+    if (++state.misses < MISSES_MAX)
         return;
     find_once(SG_DRIVER_TAKES, false);
     if (sg_options.unified != SG_UNIFIED_AUTO)
@@ -313,6 +362,8 @@ void sg_self_check_end(const struct sg_request *request, bool is_served, bool is
         has_pools = sg_driver_pool_is_used();
     }
     sg_lock_release(&sg_decision_lock, &lock);
+    if (!is_pinned)
+        note_measured(&state.allocation, are_comparable(&state.before, &after));
     if (is_pinned && is_served) {
         end_pinned(request, shared);
     } else if (!is_pinned && are_comparable(&state.before, &after)) {
@@ -330,7 +381,7 @@ void sg_self_check_end(const struct sg_request *request, bool is_served, bool is
 void sg_self_check_begin_free(void)
 {
     struct sg_lock_state lock;
-    if (!begin())
+    if (!is_due(&state.free) || !begin())
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
     state.before = look_at_machine(0);
@@ -347,11 +398,12 @@ void sg_self_check_end_free(uint64_t bytes, bool is_freed)
     struct look after = look_at_machine(0);
     bool has_pools = sg_driver_pool_is_used();
     sg_lock_release(&sg_decision_lock, &lock);
+    note_measured(&state.free, are_comparable(&state.before, &after));
     uint64_t back = above(state.before.unexplained_bytes, after.unexplained_bytes);
     bool is_back = back >= all_of(bytes), is_kept = back < nothing_of(bytes);
     if (is_freed && are_comparable(&state.before, &after) && (is_back || is_kept)) {
         find_once(has_pools ? SG_DRIVER_KEEPS : SG_DRIVER_RETURNS, has_pools ? is_kept : is_back);
-        state.kept_bytes = has_pools && is_kept ? bytes : 0;
+        state.kept_bytes = has_pools && is_kept && finding(SG_DRIVER_POOL_SERVES) == SG_FACT_UNKNOWN ? bytes : 0;
         if (!has_pools && is_kept && finding(SG_DRIVER_RETURNS) == SG_FACT_DISPROVED && state.late.bytes == 0) {
             after.live_bytes -= bytes; /* the caller releases them next */
             state.late.bytes = bytes;

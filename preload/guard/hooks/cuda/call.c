@@ -189,6 +189,8 @@ static void begin_measure(struct sg_cuda_call *call)
 
 void sg_cuda_measure(struct sg_cuda_call *call, CUresult result)
 {
+    if (SG_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY))
+        sg_self_check_resume();
     if (SG_LIKELY(!call->is_measured))
         return;
     call->is_measured = false;
