@@ -33,6 +33,7 @@ uint32_t sg_self_check_trust SG_AT_FORK;
 struct look {
     bool is_comparable; /* nothing else is under way */
     uint64_t unexplained_bytes;
+    uint64_t available_bytes;
     uint64_t live_bytes; /* device memory of all guarded processes, with this process's contexts */
 };
 
@@ -54,6 +55,11 @@ static struct {
         uint64_t time_ns, bytes; /* (atomic) a free whose bytes were not back at once; 0: none */
         struct look after;
     } late;
+    bool is_kept; /* those bytes did not come back in time: the next call shows whether the driver has them */
+    struct {
+        uint64_t size_bytes, fall_bytes; /* (atomic) a call that seemed to take far more than its size; 0: none */
+        uint32_t confirmed;              /* in a row: the free of such a block gave back as much */
+    } excess;
 } state SG_AT_FORK;
 
 void sg_self_check_resume(void)
@@ -72,7 +78,8 @@ static void note_measured(struct pace *pace, bool was_comparable)
 static bool is_due(struct pace *pace)
 {
     uint64_t late_ns = sg_load_relaxed(&state.late.bytes) != 0 ? sg_load_relaxed(&state.late.time_ns) : 0;
-    if (sg_load_relaxed(&pace->settled) < SETTLED || sg_load_relaxed(&state.kept_bytes) != 0)
+    if (sg_load_relaxed(&pace->settled) < SETTLED || sg_load_relaxed(&state.kept_bytes) != 0 ||
+        sg_load_relaxed(&state.excess.size_bytes) != 0)
         return true;
     if (late_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) - late_ns >= RETURN_NS)
         return true;
@@ -85,7 +92,9 @@ void sg_self_check_atfork_child(void)
     sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_TRUSTED);
     state.misses = state.surprises = 0;
     state.kept_bytes = 0;
-    state.late.bytes = 0;
+    state.late.bytes = state.excess.size_bytes = 0;
+    state.excess.confirmed = 0;
+    state.is_kept = false;
     sg_self_check_resume();
 }
 
@@ -206,6 +215,7 @@ static struct look look_at_machine(uint64_t own_flight)
     return (struct look){
         .is_comparable = snapshot.is_whole && is_alone,
         .unexplained_bytes = above(snapshot.unexplained_bytes, listed_bytes()),
+        .available_bytes = snapshot.at[0].headroom_bytes,
         .live_bytes = live,
     };
 }
@@ -231,7 +241,7 @@ static void look_for_late(const struct look *now)
         state.late.bytes = 0;
     } else if (since_ns >= RETURN_NS) {
         state.late.bytes = 0;
-        note_surprise();
+        state.is_kept = true;
     }
 }
 
@@ -297,9 +307,14 @@ static void end_pinned(const struct sg_request *request, uint64_t after)
 }
 
 /* A request that was granted although it does not fit shows nothing, and neither does one that nobody judged, or one that
- * relied on what the driver's pool may have. */
-static void note_answer(const struct sg_request *request, bool is_served)
+ * relied on what the driver's pool may have, or beside which another program took memory. */
+static void note_answer(const struct sg_request *request, bool is_served, const struct look *after)
 {
+    uint64_t least = nothing_of(request->size_bytes);
+    bool is_taken = above(after->unexplained_bytes, state.before.unexplained_bytes) >= least ||
+                    above(state.before.available_bytes, after->available_bytes) >= least;
+    if (!is_served && is_taken)
+        return;
     if (request->card.identity != 0 || request->attempt.relies || sg_self_check_is_observed(request))
         return;
     find_always(SG_DRIVER_SERVES, is_served);
@@ -343,9 +358,28 @@ static void note_taken(uint64_t size, uint64_t fall)
         sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_TRUSTED);
         sg_segment_add_event("device memory is the machine's memory after all: requests for it are judged again");
     }
-    find_always(SG_DRIVER_SIZE, fall <= size + size / 4);
-    if (fall > size + size / 4)
-        note_surprise();
+    if (fall <= size + size / 4) {
+        find_once(SG_DRIVER_SIZE, true);
+        state.surprises -= state.excess.confirmed;
+        state.excess.confirmed = 0;
+    }
+    state.excess.size_bytes = fall <= size + size / 4 ? 0 : size;
+    state.excess.fall_bytes = fall;
+}
+
+/* Another program that is not guarded may have taken the rest of the fall. What the driver took comes back with the
+ * block. */
+static void note_given(uint64_t size, uint64_t back)
+{
+    if (state.excess.size_bytes != size)
+        return;
+    uint64_t fall = state.excess.fall_bytes, noise = nothing_of(size);
+    state.excess.size_bytes = 0;
+    if (back <= size + size / 4 || above(fall, back) > noise || above(back, fall) > noise)
+        return;
+    find_always(SG_DRIVER_SIZE, false);
+    state.excess.confirmed++;
+    note_surprise();
 }
 
 void sg_self_check_end(const struct sg_request *request, bool is_served, bool is_refused)
@@ -369,9 +403,12 @@ void sg_self_check_end(const struct sg_request *request, bool is_served, bool is
     } else if (!is_pinned && are_comparable(&state.before, &after)) {
         uint64_t size = request->size_bytes, fall = above(after.unexplained_bytes, state.before.unexplained_bytes);
         if (is_refused || is_served)
-            note_answer(request, is_served);
+            note_answer(request, is_served, &after);
         if (is_served && fall < nothing_of(size))
             note_miss(has_pools);
+        if (is_served && state.is_kept && fall < nothing_of(size))
+            note_surprise(); /* it has what it did not give back; a neighbour's memory would not serve this call */
+        state.is_kept = false;
         if (is_served)
             note_taken(size, fall);
     }
@@ -385,7 +422,6 @@ void sg_self_check_begin_free(void)
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
     state.before = look_at_machine(0);
-    look_for_late(&state.before);
     sg_lock_release(&sg_decision_lock, &lock);
 }
 
@@ -401,6 +437,8 @@ void sg_self_check_end_free(uint64_t bytes, bool is_freed)
     note_measured(&state.free, are_comparable(&state.before, &after));
     uint64_t back = above(state.before.unexplained_bytes, after.unexplained_bytes);
     bool is_back = back >= all_of(bytes), is_kept = back < nothing_of(bytes);
+    if (is_freed && are_comparable(&state.before, &after))
+        note_given(bytes, back);
     if (is_freed && are_comparable(&state.before, &after) && (is_back || is_kept)) {
         find_once(has_pools ? SG_DRIVER_KEEPS : SG_DRIVER_RETURNS, has_pools ? is_kept : is_back);
         state.kept_bytes = has_pools && is_kept && finding(SG_DRIVER_POOL_SERVES) == SG_FACT_UNKNOWN ? bytes : 0;

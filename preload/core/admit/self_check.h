@@ -8,7 +8,8 @@
  * of them takes or frees any meanwhile. What was found is in the record (sg_machine.driver_facts).
  *
  * Where device memory does not come out of the machine's memory, the driver alone judges requests for it. After three
- * surprises such requests are observed and not refused. Either is said once on stderr, and is an event of the record.
+ * surprises such requests are observed and not refused. What a program that is not guarded may have caused is no
+ * surprise: it takes and frees memory beside any call. Either is said once on stderr, and is an event of the record.
  *
  * Any thread. The functions take the decision lock, except where noted, and none waits for another process.
  */

@@ -162,11 +162,85 @@ say(pinned=cuda.cuMemHostAlloc(byref(p), c_size_t({ROOM + GIB}), 0))
 
 
 def test_driver_that_takes_far_more_than_asked_is_observed(sim, spark):
-    """A block of 257 MiB takes three chunks of 128."""
-    text = f"held = [get({SIZE + MIB}) for _ in range(3)]; say(result=take('cuMemAlloc_v2', {ROOM})[0])"
+    """A block of 257 MiB takes three chunks of 128, and gives them back."""
+    text = f"for _ in range(3): give(get({SIZE + MIB}))\nsay(result=take('cuMemAlloc_v2', {ROOM + GIB})[0])"
     done = sim.script(BEGIN + text, **spark | {"SGSIM_CHUNK": "128M"})
     assert (done.result, facts(done)["takes_what_is_asked"]) == (0, "disproved")
     assert OBSERVED in done.stderr
+
+
+def holds(sim, function, count):
+    """Where the simulated driver waits within its calls of a function, and the variable for it."""
+    gates = [sim.scratch / f"{function}{i}" for i in range(count)]
+    return gates, [f"{function}:{i + 1}:{gate}" for i, gate in enumerate(gates)]
+
+
+@pytest.mark.parametrize("frees", [False, True])
+def test_neighbour_that_takes_memory_beside_three_calls_is_no_surprise(sim, spark, frees):
+    """It is not guarded, and keeps what it took."""
+    gates, hold = holds(sim, "cuMemAlloc_v2", 3)
+    one = f"give(get({SIZE}))" if frees else f"get({SIZE})"
+    text = BEGIN + f"for _ in range(3): {one}\nquiet()\nsay(result=take('cuMemAlloc_v2', {ROOM + GIB})[0])"
+    taker = "start()\nquiet()\n" + f"ok(take('cuMemAlloc_v2', {100 * MIB})[0])\nquiet()\n" * 3
+    with sim.tenant(taker, **spark | {"SPARKGUARD_DISABLE": "1"}) as other, sim.tenant(
+        text, **spark | {"SGSIM_HOLD": ",".join(hold)}
+    ) as tenant:
+        other.quiet()
+        for gate in gates:
+            wait_until(lambda: gate.with_name(f"{gate.name}.held").exists())
+            other.go()
+            other.quiet()
+            gate.touch()
+        tenant.quiet()
+        done = tenant.finish()
+        assert (done.result, OBSERVED in done.stderr) == (OUT_OF_MEMORY, False)
+
+
+def test_neighbour_that_takes_what_is_freed_is_no_surprise(sim, spark):
+    """The successor of each block is another program's, which is not guarded."""
+    gates, hold = holds(sim, "cuMemFree_v2", 3)
+    text = f"""
+import time
+for _ in range(3):
+    give(get({SIZE}))
+    time.sleep(3.1)  # holds: what is not back after 3 s, never comes back
+give(get({SIZE}))
+quiet()
+say(result=take("cuMemAlloc_v2", {ROOM + GIB})[0])
+"""
+    taker = "start()\nquiet()\n" + f"ok(take('cuMemAlloc_v2', {SIZE})[0])\nquiet()\n" * 3
+    with sim.tenant(taker, **spark | {"SPARKGUARD_DISABLE": "1"}) as other, sim.tenant(
+        BEGIN + text, **spark | {"SGSIM_HOLD": ",".join(hold)}
+    ) as tenant:
+        other.quiet()
+        for gate in gates:
+            wait_until(lambda: gate.with_name(f"{gate.name}.held").exists())
+            other.go()
+            other.quiet()
+            gate.touch()
+        tenant.quiet()
+        done = tenant.finish()
+        assert (done.result, OBSERVED in done.stderr) == (OUT_OF_MEMORY, False)
+
+
+@pytest.mark.parametrize("what", ["device", "heap"])
+def test_driver_that_refuses_because_a_neighbour_took_the_rest_is_no_surprise(sim, spark, what):
+    gates, hold = holds(sim, "cuMemAlloc_v2", 3)
+    text = BEGIN + f"""
+for _ in range(3):
+    fail("cuMemAlloc_v2", 1, 2)
+    assert take("cuMemAlloc_v2", {SIZE})[0] == 2
+quiet()
+say(result=take("cuMemAlloc_v2", {ROOM + GIB})[0])
+"""
+    with sim.tenant(text, **spark | {"SGSIM_HOLD": ",".join(hold)}) as tenant:
+        for gate in gates:
+            wait_until(lambda: gate.with_name(f"{gate.name}.held").exists())
+            sim.machine_move("kept" if what == "device" else "other", SIZE)
+            gate.touch()
+        tenant.quiet()
+        done = tenant.finish()
+        assert (done.result, OBSERVED in done.stderr) == (OUT_OF_MEMORY, False)
 
 
 def test_driver_that_keeps_pages_and_lists_no_pool_is_observed(sim, spark):
