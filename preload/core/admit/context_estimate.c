@@ -5,7 +5,9 @@
 
 #include "admit/admission.h"
 #include "base/atomics.h"
+#include "account/driver_pool.h"
 #include "admit/headroom.h"
+#include "admit/reclaim/pool_room.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/segment.h"
@@ -64,6 +66,8 @@ struct sg_context_estimate_figures sg_context_estimate_read(uint64_t own_flight)
     sg_headroom_look(true);
     now.promised_bytes = sg_headroom_last.peers.machine.held_bytes;
     now.available_bytes = sg_headroom_last.snapshot.at[0].headroom_bytes;
+    now.has_pool = sg_driver_pool_is_used();
+    now.pooled_bytes = sg_pool_room_most_bytes();
     now.is_quiet = sg_headroom_last.peers.machine.flight_bytes == 0 && sg_entry_own_flight(false) <= own_flight;
     sg_lock_release(&sg_decision_lock, &lock);
     return now;
@@ -106,13 +110,23 @@ static uint64_t expect(const uint64_t last[3])
     return median(last[0], last[1], last[2] != 0 ? last[2] : FIRST_GUESS);
 }
 
+/* What the driver's pool served is in no fall: the cost is a lower bound then. Where the pool seems to be empty it may
+ * still have had what is within the noise, so not less than half of what is expected is believed. */
+static bool is_believed(uint64_t cost, const struct sg_context_estimate_figures *before)
+{
+    if (!before->has_pool)
+        return true;
+    uint64_t expected = sg_context_estimate_expected_bytes();
+    return cost >= (before->pooled_bytes == 0 ? expected / 2 : expected);
+}
+
 /* If two processes store at the same time, one measurement may be lost; every stored value was measured. */
 uint64_t sg_context_estimate_learn(const struct sg_context_estimate_figures *before,
                                    const struct sg_context_estimate_figures *after)
 {
     uint64_t cost = sg_context_estimate_measure(before, after);
-    if (cost == 0)
-        return 0;
+    if (cost == 0 || !is_believed(cost, before))
+        return cost;
     struct sg_registry *registry = sg_entry_registry();
     uint64_t *words = registry->measured_context_bytes;
     uint64_t last[3] = {cost, sg_load(&words[0]), sg_load(&words[1])};

@@ -111,6 +111,19 @@ def test_list_of_processes_may_be_late(sim):
     assert ask(sim, 140 * MIB, variables, SGSIM_NVML_LATE=300).result == 0
 
 
+def test_context_that_the_pool_served_is_not_taken_for_a_small_one(sim):
+    """The pool is full, so MemAvailable falls by 20 MiB of the 2700; nothing hides the pool from the measurement here."""
+    variables = sim.machine(SPARK) | {"SGSIM_CONTEXT": "2700M", "SGSIM_LEDGER": None} | sim.keeps_freed_pages()
+    costs = []
+    for kept in (2680 * MIB, 0, 2680 * MIB):
+        sim.machine_move("kept", kept - sim.machine_bytes("kept"))
+        sim.script("start()", **variables)
+        sim.settle()
+        with Ledger(sim.guard.directory) as ledger:
+            costs.append(ledger.get("context_bytes") // MIB)
+    assert costs[0] == 0 and costs[1] >= 2600 and costs[2] == costs[1], costs
+
+
 def test_program_gets_back_what_it_freed_itself(sim):
     variables = machine_with_pools(sim)
     frees = f"for block in [take('cuMemAlloc_v2', {25 * MIB})[1] for i in range(7)]:\n    give(block)"

@@ -77,6 +77,23 @@ CHILD_TEST(the_first_guess_is_no_more_than_a_sixteenth_of_the_machine)
     }
 }
 
+CHILD_TEST(what_a_pool_may_have_served_is_not_learned)
+{
+    static const struct {
+        uint64_t pooled, fall, expected;
+    } steps[] = {{2680, 20, 512}, {2680, 600, 600}, {0, 299, 600}, {0, 300, 512}, {100, 500, 512}, {0, 310, 310}};
+    begin(120 * GIB);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        struct sg_context_estimate_figures first = before, after;
+        first.has_pool = true;
+        first.pooled_bytes = steps[i].pooled * MIB;
+        after = first;
+        after.available_bytes -= steps[i].fall * MIB;
+        CHECK_EQUAL(sg_context_estimate_learn(&first, &after), steps[i].fall * MIB);
+        CHECK_EQUAL(sg_context_estimate_expected_bytes(), steps[i].expected * MIB);
+    }
+}
+
 CHILD_TEST(what_is_in_the_books_is_not_the_contexts)
 {
     struct sg_context_estimate_figures after = before;
@@ -121,6 +138,7 @@ int main(void)
         cmocka_unit_test(of_two_one_that_is_absurd_leaves_the_other),
         cmocka_unit_test(what_is_believed_goes_by_the_machine),
         cmocka_unit_test(the_first_guess_is_no_more_than_a_sixteenth_of_the_machine),
+        cmocka_unit_test(what_a_pool_may_have_served_is_not_learned),
         cmocka_unit_test(what_is_in_the_books_is_not_the_contexts),
         cmocka_unit_test(what_cannot_be_told_is_not_learned),
     };
