@@ -5,6 +5,7 @@
 
 #include "admit/reclaim/pool_room.h"
 #include "base/atomics.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "hooks/cuda/driver.h"
 #include "hooks/cuda/nvml.h"
@@ -13,10 +14,15 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* inode of /proc/self/ns/pid outside all containers (proc_ns.h of Linux) */
 #define NOT_AVAILABLE UINT64_MAX        /* NVML does not say how much a process has */
+
+#define WAIT_NS UINT64_C(100000000) /* for an answer, which usually takes some milliseconds */
 
 enum { DEVICES_MAX = 64, LIST_MAX = 512 };
 
@@ -31,7 +37,7 @@ struct nvml {
 };
 
 static struct {
-    uint32_t is_asking;  /* (atomic) */
+    uint32_t asker; /* (atomic, futex) id of the process whose thread asks, for a forked child has none; 0: nobody */
     uint32_t is_missing; /* (atomic) NVML cannot be loaded */
     nvmlProcessInfo_v2_t compute[LIST_MAX], graphics[LIST_MAX];
 } list;
@@ -110,16 +116,56 @@ static void ask(void)
     (void)nvml.shut_down();
 }
 
+/* An ordinary thread of the C library, because NVML allocates and takes locks. */
+static void *ask_apart(void *ignored)
+{
+    (void)ignored;
+    (void)sg_cuda_go_inside();
+    ask();
+    sg_store(&list.asker, 0u);
+    (void)sg_sys_futex(&list.asker, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
+    return NULL;
+}
+
+/* Signals of the program are for its own threads. pthread_detach is looked up: each function of the C library that is
+ * imported here would cost each start a thousand instructions. */
+static bool make_thread(void)
+{
+    const uint64_t all = UINT64_MAX;
+    uint64_t before = 0;
+    pthread_t thread;
+    sg_function detach = sg_real_beside((sg_function)SG_REAL(pthread_create), "pthread_detach");
+    if (detach == NULL)
+        return false;
+    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &all, &before);
+    bool is_made = SG_REAL(pthread_create)(&thread, NULL, ask_apart, NULL) == 0;
+    (void)sg_sys_sigprocmask(2, &before, NULL);
+    if (is_made)
+        (void)((int (*)(pthread_t))detach)(thread);
+    return is_made;
+}
+
+static void await_answer(uint32_t own)
+{
+    uint64_t now_ns, until_ns = sg_clock_ns(CLOCK_MONOTONIC) + WAIT_NS;
+    while (sg_load(&list.asker) == own && (now_ns = sg_clock_ns(CLOCK_MONOTONIC)) < until_ns) {
+        const struct timespec left = {0, (long)(until_ns - now_ns)};
+        (void)sg_sys_futex(&list.asker, FUTEX_WAIT_PRIVATE, own, &left);
+    }
+}
+
 void sg_process_list_read(void)
 {
-    uint32_t nobody = 0;
+    uint32_t own = (uint32_t)sg_sys_getpid(), asker = sg_load(&list.asker);
     int saved_errno = errno;
-    if (sg_own->pid_namespace != FIRST_PID_NAMESPACE || sg_load(&list.is_missing) != 0 ||
-        !sg_cas_u32(&list.is_asking, &nobody, 1))
+    if (sg_own->pid_namespace != FIRST_PID_NAMESPACE || sg_load(&list.is_missing) != 0 || asker == own ||
+        !sg_cas_u32(&list.asker, &asker, own))
         return;
     uint32_t layers = sg_cuda_go_inside();
-    ask();
+    if (make_thread())
+        await_answer(own);
+    else
+        sg_store(&list.asker, 0u);
     sg_self.layers = layers;
-    sg_store(&list.is_asking, 0u);
     errno = saved_errno;
 }
