@@ -82,9 +82,11 @@ static bool add_device(const struct nvml *nvml, nvmlDevice_t device, uint64_t *b
     for (unsigned int i = 0; i < count; i++)
         if (!add(&list.compute[i], bytes, has_own))
             return false;
-    if (nvml->graphics == NULL || nvml->graphics(device, &graphics, list.graphics) != NVML_SUCCESS)
-        return true; /* a device without graphics */
-    for (unsigned int i = 0; i < graphics && i < LIST_MAX; i++)
+    nvmlReturn_t result =
+        nvml->graphics != NULL ? nvml->graphics(device, &graphics, list.graphics) : NVML_ERROR_NOT_SUPPORTED;
+    if (result != NVML_SUCCESS || graphics > LIST_MAX)
+        return result == NVML_ERROR_NOT_SUPPORTED; /* a device without graphics */
+    for (unsigned int i = 0; i < graphics; i++)
         if (!is_listed(list.graphics[i].pid, count) && !add(&list.graphics[i], bytes, has_own))
             return false;
     return true;

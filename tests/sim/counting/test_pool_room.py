@@ -114,6 +114,15 @@ def test_request_does_not_wait_for_an_nvml_that_hangs(sim, call):
     assert done.result == 0 and done.sleeps < AT_ONCE and done.populated < 20 * MIB
 
 
+@pytest.mark.parametrize("answer, result", [("FAIL=graphics", OUT_OF_MEMORY), ("UNSUPPORTED=nvmlDeviceGetGraphicsRunningProcesses_v3", 0)])
+def test_list_without_the_programs_that_draw_is_none(sim, answer, result):
+    """A device without graphics has none; any other error of that list leaves programs out."""
+    name, _, value = answer.partition("=")
+    variables = machine_with_pools(sim) | {f"SGSIM_NVML_{name}": value}
+    forerun(sim, variables, 160 * MIB)
+    assert ask(sim, 140 * MIB, variables).result == result
+
+
 def test_late_list_of_processes_serves_the_next_request(sim):
     variables = machine_with_pools(sim)
     forerun(sim, variables, 160 * MIB)

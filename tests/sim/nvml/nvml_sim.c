@@ -6,7 +6,7 @@
  * on a GB10 (nvitop#208, nvtop#466), but on discrete cards. SGSIM_PROCESSES=FOLDER: where the simulated drivers of all
  * processes write what they have on each device; the list of processes is read from there. Default: MEMINFO.processes
  * beside a fake machine. SGSIM_NVML_LIST=none: the list is empty, as in a container. SGSIM_NVML_LATE=MILLISECONDS: that long
- * the list takes. SGSIM_NVML_FAIL=init|list: that
+ * the list takes. SGSIM_NVML_FAIL=init|list|graphics: that
  * call answers GPU_IS_LOST. SGSIM_NVML_HANG=init|list: it does not return; with SGSIM_NVML_FREEZER=FOLDER the process
  * enters this cgroup of the v1 freezer before and freezes it, so that no signal ends it either. What is free is MemFree of the fake machine, or what the
  * simulated driver of this process, if it has one, has left.
@@ -369,7 +369,11 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                       nvmlProcessInfo_t *infos)
 {
-    nvmlReturn_t result = nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
+    nvmlReturn_t result = disturb("graphics");
+    if (is_unsupported("nvmlDeviceGetGraphicsRunningProcesses_v3"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (result == NVML_SUCCESS)
+        result = nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
     if (result == NVML_SUCCESS && *count > 1)
         *count = 1;
     return result;
