@@ -7,16 +7,27 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
-enum { READ_WRITE = PROT_READ | PROT_WRITE, PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS, DONTUNMAP = 4, POPULATE_WRITE = 23 };
+enum {
+    READ_WRITE = PROT_READ | PROT_WRITE,
+    PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS,
+    DONTUNMAP = 4,
+    POPULATE_WRITE = 23,
+    HUGE_2M = 21 << 26
+};
 
 static size_t page;
 
@@ -68,10 +79,43 @@ static void ask_mmap(void)
     (void)setrlimit(RLIMIT_AS, &wide);
 }
 
+static void ask_madvise(void)
+{
+    char *read_only = mmap(NULL, page, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const struct iovec piece = {read_only, page};
+    say("MADV_POPULATE_WRITE of what may only be read", madvise(read_only, page, POPULATE_WRITE) == 0);
+    say("process_madvise",
+        syscall(SYS_process_madvise, syscall(SYS_pidfd_open, getpid(), 0), &piece, 1L, MADV_WILLNEED, 0L) >= 0);
+}
+
+/* ENOMEM: the pool is empty. */
+static void ask_huge_pages(void)
+{
+    say("MAP_HUGETLB of 24 MiB", map(24 * MIB, READ_WRITE, PRIVATE | MAP_HUGETLB | HUGE_2M) != MAP_FAILED);
+}
+
+/* In a child: it may be ended by SIGXFSZ. */
+static void ask_files(void)
+{
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, 0});
+        (void)signal(SIGXFSZ, SIG_DFL);
+        _exit(open("/proc/self/stat", O_RDONLY) < 0);
+    }
+    (void)waitpid(child, &status, 0);
+    printf("/proc/self/stat where files may have 0 bytes: %s\n", WIFSIGNALED(status) ? "a signal" : "opened");
+}
+
 int main(void)
 {
     page = (size_t)sysconf(_SC_PAGESIZE);
     ask_mremap();
     ask_mmap();
+    ask_madvise();
+    ask_huge_pages();
+    ask_files();
     return 0;
 }
