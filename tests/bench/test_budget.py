@@ -29,7 +29,7 @@ ARRAY_PAIR = {64: 33, 256: 860, 1024: 894, 16384: 894}  # without the snapshots,
 ARRAY_LOCKED = {64: 0, 256: 7, 1024: 7, 16384: 7}
 ARRAY_CALLS = 100  # system calls that 200,000 such pairs, some 30 ms, may add: a snapshot each 5 ms, if somebody asks for one
 REFRESH = "sg_headroom_refresh"
-LARGE_PAIR_CALLS = 22  # of a pair of 64 MiB and more, without the snapshots: what is free is asked for around it; 68 if each were measured
+LARGE_PAIR_CALLS = 16  # of a pair of 64 MiB and more, without the snapshots: what is free is asked for around the free; 62 if each were measured
 LARGE_REFRESHES = 4000  # in them, of a pair of 64 MiB over the real /proc: some 80 to 800 as time goes by, 8,000 for each one
 MACHINE = "MemTotal: 125829120 kB\nMemFree: 104857600 kB\nMemAvailable: 104857600 kB\n"  # no cgroups: each is looked through
 

@@ -44,7 +44,6 @@ struct level {
 };
 
 static struct level levels[SG_CONSTRAINT_CAPACITY - 1];
-static char own_path[SG_PATH_MAX]; /* of this process's v2 cgroup, limited or not; "": none was found */
 static uint32_t level_count;
 static uint64_t discovered_ns;
 
@@ -146,10 +145,6 @@ static void add_level(const char *directory, const char *path, bool is_v2, void 
     const struct hierarchy *hierarchy = hierarchy_of(directory, length);
     (void)path;
     (void)unused;
-    if (is_v2 && own_path[0] == '\0' && read_file(directory, "memory.max") != NULL) {
-        struct sg_text own = sg_text_begin(own_path, sizeof own_path);
-        sg_text_add(&own, directory);
-    }
     uint64_t hard_limit = read_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes");
     uint64_t high = is_v2 ? read_limit(directory, "memory.high") : UNLIMITED;
     uint64_t limit = high < hard_limit ? high : hard_limit;
@@ -245,7 +240,6 @@ static void discover(void)
     if (text == NULL) /* no descriptor left, or a chroot: keep the levels found before */
         return;
     level_count = hierarchy_count = 0;
-    own_path[0] = '\0';
     visit_all(text, &adder);
 }
 
@@ -324,20 +318,6 @@ static bool read_level(struct level *level, struct sg_constraint *out)
     out->touched_bytes = 0;
     sg_snapshot_set_reserve(out, false);
     return true;
-}
-
-const char *sg_cgroup_own(void)
-{
-    return own_path[0] != '\0' ? own_path : NULL;
-}
-
-/* A group above may forbid it, too. */
-bool sg_cgroup_is_swapless(void)
-{
-    bool is_swapless = own_path[0] != '\0' && read_limit(own_path, "memory.swap.max") == 0;
-    for (uint32_t i = 0; i < level_count && !is_swapless; i++)
-        is_swapless = levels[i].is_v2 && read_limit(path_of(&levels[i]), "memory.swap.max") == 0;
-    return is_swapless;
 }
 
 uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1])

@@ -29,11 +29,4 @@ void sg_cgroup_refresh(struct sg_snapshot *snapshot);
  * watchdog (sg_snapshot_set_danger_lines). */
 bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out);
 
-/* Path, below SPARKGUARD_SYSTEM_ROOT, of the lowest v2 cgroup around this process that is seen, whether it bounds
- * memory or not: a group above it is other processes', too. NULL: none was found. */
-const char *sg_cgroup_own(void);
-
-/* Whether that cgroup may use no swap at all (memory.swap.max is 0 there or above). Reads the files. */
-bool sg_cgroup_is_swapless(void);
-
 #endif

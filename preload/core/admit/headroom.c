@@ -558,12 +558,6 @@ uint64_t sg_headroom_in_cgroups(void)
     return least;
 }
 
-bool sg_headroom_is_swapless(void)
-{
-    return sg_headroom_last.snapshot.is_valid &&
-           (sg_headroom_last.snapshot.swap_free_bytes == 0 || sg_cgroup_is_swapless());
-}
-
 uint64_t sg_headroom_for_all_cuda(void)
 {
     uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +

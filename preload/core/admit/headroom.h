@@ -130,9 +130,6 @@ uint64_t sg_headroom_for_all_cuda(void);
 /* Bytes above their reserves that the cgroups leave to this process; UINT64_MAX: no cgroup bounds it. */
 uint64_t sg_headroom_in_cgroups(void);
 
-/* Whether reclaim from this process's cgroup cannot swap: no swap is free, or the cgroup may use none. */
-bool sg_headroom_is_swapless(void);
-
 /* MemFree at this moment. Costs a twentieth of a snapshot. With SPARKGUARD_SYSTEM_ROOT set, it takes a snapshot. */
 uint64_t sg_headroom_measure_free(void);
 

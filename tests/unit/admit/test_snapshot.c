@@ -361,7 +361,6 @@ CHILD_TEST(a_group_with_a_long_path_bounds)
     look_at_fake();
     CHECK_EQUAL(snapshot.count, 2);
     CHECK_EQUAL(snapshot.at[1].limit_bytes, GIB);
-    CHECK(strstr(sg_cgroup_own(), path) != NULL);
 }
 
 CHILD_TEST(no_group_bounds_nothing)
@@ -445,17 +444,6 @@ CHILD_TEST(huge_pages_are_of_the_kernels_default_size)
     CHECK_EQUAL(sg_mapping_kind_of(1, PROT_READ, flags | 21 << 26, -1, 0).bytes, 2 * MIB);
 }
 
-CHILD_TEST(group_whose_files_a_process_may_ask_for_is_its_own)
-{
-    uint64_t level[SG_ENTRY_LEVELS];
-    use_fake_root();
-    put_file("proc/self/cgroup", "0::/jobs/one\n");
-    put_file("sys/fs/cgroup/jobs/memory.max", "%" PRIu64 "\n", 8 * GIB);
-    put_file("sys/fs/cgroup/jobs/one/memory.max", "max\n");
-    (void)sg_cgroup_find(level);
-    CHECK_TEXT(sg_cgroup_own(), "/sys/fs/cgroup/jobs/one"); /* not the neighbours' as well */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,7 +478,6 @@ int main(void)
         cmocka_unit_test(more_levels_than_there_is_room_for_are_survived),
         cmocka_unit_test(usage_is_read_at_every_look),
         cmocka_unit_test(huge_pages_are_of_the_kernels_default_size),
-        cmocka_unit_test(group_whose_files_a_process_may_ask_for_is_its_own),
     };
     return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 #include "hooks/cuda/mempool.h"
 #include "hooks/process_list.h"
 #include "base/options.h"
-#include "admit/reclaim/page_cache.h"
 #include "admit/deferred_frees.h"
 #include "admit/headroom.h"
 #include "admit/reclaim/pool_room.h"
@@ -163,10 +162,6 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
         if (call->request.attempt.must_look_again && call->request.attempt.is_behind && !sg_cuda_scan(call))
             return false;
     } while (!is_admitted && call->request.attempt.must_look_again);
-    bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
-    if (is_admitted && is_eager && !call->has_headroom && call->request.kind != SG_REQUEST_RARE &&
-        call->request.card.identity == 0 && sg_headroom_unified() == 1 && !sg_self_check_is_observed(&call->request))
-        sg_page_cache_reclaim(call->request.size_bytes - call->request.attempt.pooled_bytes);
     return is_admitted;
 }
 

@@ -42,7 +42,6 @@ struct sg_cuda_call {
     bool is_counted;      /* false: called from inside another hook, or the guard is disabled */
     bool is_placed;       /* device and context are known; false: no context was current when the call began */
     bool is_tentative;    /* sg_cuda_ask returns before its thorough check: the request may be served in another way */
-    bool has_headroom;    /* the request need not grow the pool, so page cache is not reclaimed for it */
     bool is_measured;     /* what the driver takes for it is measured (self_check.h) */
     CUresult answer;      /* returned to the program on refusal: OUT_OF_MEMORY, or the error of a dead context */
 };

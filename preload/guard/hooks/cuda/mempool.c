@@ -373,8 +373,6 @@ bool sg_mempool_begin(struct sg_mempool_flight *flight, struct sg_request *reque
         start_flight(flight);
         if (pools[flight->number].unwanted_bytes == 0)
             fits = start_alone(flight, request, &lock);
-        const struct pool *pool = &pools[flight->number];
-        flight->has_headroom = !flight->is_alone && sg_pieces_has(&pool->pieces, flight->size_bytes, flight->stream);
     }
     sg_lock_release(&sg_cuda_lock, &lock);
     return fits;

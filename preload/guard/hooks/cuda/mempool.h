@@ -54,7 +54,6 @@ struct sg_mempool_flight {
     uint64_t flights;      /* allocations ever begun in the pool, when this one began */
     uint64_t syncs_ended;  /* synchronisations ended by then */
     bool is_alone;         /* no other allocation was under way in the pool then */
-    bool has_headroom;     /* a free piece fits, though another request may take that piece */
 };
 
 /* Begins an allocation. True: a free piece fits, so nothing is to be judged, and growth_bytes are in flight. False: ask

@@ -221,7 +221,6 @@ static bool judge(struct alloc *alloc)
     if (sg_mempool_begin(&alloc->pool, &alloc->call.request))
         return true;
     settle_flight(alloc);
-    alloc->call.has_headroom = alloc->pool.has_headroom;
     if (ask_for_growth(alloc, !sg_options.mode_observe))
         return true;
     return alloc->call.is_tentative && alloc->call.request.attempt.is_short && judge_alone(alloc);
@@ -273,7 +272,6 @@ static bool may_keep(struct alloc *alloc, CUdeviceptr block)
     if (alloc->pool.excess_bytes == 0)
         return true;
     settle_flight(alloc); /* or the request below would wait for this one */
-    alloc->call.has_headroom = true;
     return ask(alloc, alloc->pool.excess_bytes, 0, false);
 }
 
