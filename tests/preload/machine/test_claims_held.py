@@ -19,12 +19,10 @@ def reads_at_a_look(pid):
         reads = next(int(line.split()[1]) for line in (thread / "io").read_text().splitlines() if line.startswith("syscr"))
         return reads, slept(int(thread.name))
 
-    def is_watchdog(thread):
-        before = counts(thread)[1]
-        wait_until(lambda: thread.name == str(pid) or counts(thread)[1] > before)
-        return (thread / "comm").read_text() == "sparkguard\n"
+    def ours():
+        return [thread for thread in Path(f"/proc/{pid}/task").iterdir() if (thread / "comm").read_text() == "sparkguard\n"]
 
-    (thread,) = [thread for thread in Path(f"/proc/{pid}/task").iterdir() if is_watchdog(thread)]
+    (thread,) = wait_until(ours)
     reads, sleeps = counts(thread)
     wait_until(lambda: counts(thread)[1] >= sleeps + 20)
     now_reads, now_sleeps = counts(thread)
