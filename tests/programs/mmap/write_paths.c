@@ -13,11 +13,13 @@
 #include "heap_case.h"
 #include "look.h"
 
+#include <stdbool.h>
 #include <sys/ipc.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 
 enum {
     READ_WRITE = PROT_READ | PROT_WRITE,
@@ -26,6 +28,7 @@ enum {
     POPULATE_READ = 22, /* Linux 5.14 */
     POPULATE_WRITE = 23,
     DONTUNMAP = 4,
+    UNCOUNTED_MOST = 32 << 20,
 };
 
 static char *arena;       /* address space of all steps */
@@ -266,13 +269,22 @@ static int populate_read_of_shared_sparse(size_t bytes)
     return come_at_once(bytes, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, SYS_madvise);
 }
 
-/* These pages come without a request; the next request counts them. */
+/* These pages come without a request; a scan behind a later request counts them. The library scans less often where scans
+ * take long, as on a busy machine: under a limit, a step waits for what is far behind. */
 static int malloc_after_sparse(size_t bytes)
 {
+    const struct timespec pace = {.tv_nsec = 1000000};
     int error = map(NULL, bytes, READ_WRITE, SPARSE, -1, 0);
-    void *volatile ptr = error == 0 ? malloc(3 * MIB) : NULL;
-    error = ptr != NULL ? 0 : errno;
-    free(ptr);
+    bool is_behind = error == 0;
+    while (is_behind) {
+        void *volatile ptr = malloc(3 * MIB);
+        error = ptr != NULL ? 0 : errno;
+        free(ptr);
+        uint64_t counted = __atomic_load_n(&segment->sparse_resident_bytes, __ATOMIC_SEQ_CST);
+        is_behind = error == 0 && segment->slot.limit_bytes != 0 && done + bytes > counted + UNCOUNTED_MOST;
+        if (is_behind)
+            nanosleep(&pace, NULL); /* pace: a scan becomes due */
+    }
     return error;
 }
 
