@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
@@ -88,6 +89,15 @@ static void ask_madvise(void)
         syscall(SYS_process_madvise, syscall(SYS_pidfd_open, getpid(), 0), &piece, 1L, MADV_WILLNEED, 0L) >= 0);
 }
 
+/* Linux 6.7: struct pm_scan_arg of <linux/fs.h> begins with its size, flags and the range, and has a place for answers. */
+static void ask_page_scan(void)
+{
+    uint64_t begin = (uint64_t)(uintptr_t)map(page, READ_WRITE, PRIVATE), answers[3];
+    uint64_t scan[12] = {sizeof scan, 0, begin, begin + page, 0, (uint64_t)(uintptr_t)answers, 1};
+    scan[11] = 1 << 3; /* PAGE_IS_PRESENT */
+    say("PAGEMAP_SCAN", ioctl(open("/proc/self/pagemap", O_RDONLY), _IOWR('f', 16, uint64_t[12]), scan) >= 0);
+}
+
 /* ENOMEM: the pool is empty. */
 static void ask_huge_pages(void)
 {
@@ -115,6 +125,7 @@ int main(void)
     ask_mremap();
     ask_mmap();
     ask_madvise();
+    ask_page_scan();
     ask_huge_pages();
     ask_files();
     return 0;
