@@ -15,6 +15,7 @@
 #include "doctor/doctor.h"
 #include "common/bytes.h"
 #include "common/text.h"
+#include "model/host/host.h"
 
 #define VERSION_FILE "/proc/driver/nvidia/version"
 
@@ -205,6 +206,19 @@ static uint64_t unexplained_bytes(const struct doctor *doctor)
     return is_known ? sg_snapshot_unexplained_kib(doctor->meminfo) * 1024 : SG_UNKNOWN;
 }
 
+/* Returns the device memory of living programs: NVML's figure for all of them, or what guarded ones have recorded. */
+static uint64_t living_bytes(const struct model *model)
+{
+    uint64_t recorded = model->machine.unaccounted_bytes != SG_UNKNOWN ? model->machine.unaccounted_bytes : 0;
+    uint64_t listed = 0;
+    const struct host_devices *devices = host_devices_ask();
+    for (size_t i = 0; i < SG_DEVICE_CAPACITY; i++)
+        recorded = bytes_add(recorded, model->machine.device[i].is_known ? model->machine.device[i].live_bytes : 0);
+    for (size_t i = 0; devices != NULL && i < devices->count; i++)
+        listed = bytes_add(listed, devices->use[i].bytes != SG_UNKNOWN ? devices->use[i].bytes : 0);
+    return listed > recorded ? listed : recorded;
+}
+
 /* Returns NVreg_EnableSystemMemoryPools, a mask of page sizes: 0 if the driver has no such option, SG_UNKNOWN if it
  * cannot be read. */
 static uint64_t read_pools(const struct doctor *doctor)
@@ -227,10 +241,13 @@ bool doctor_has_driver_pools(const struct doctor *doctor)
 void doctor_check_driver_pools(struct doctor *doctor)
 {
     static const char id[] = "driver-pools";
-    char unexplained_text[TEXT_SIZE_CAPACITY];
+    char kept_text[TEXT_SIZE_CAPACITY];
     uint64_t pools = doctor->has_driver ? read_pools(doctor) : 0, unexplained = unexplained_bytes(doctor);
+    bool has_pools = pools != 0 && pools != SG_UNKNOWN;
+    uint64_t living = has_pools ? living_bytes(doctor->model) : 0;
+    uint64_t kept = unexplained == SG_UNKNOWN ? SG_UNKNOWN : bytes_less(unexplained, living);
     struct doctor_finding *finding;
-    text_size(unexplained_text, unexplained);
+    text_size(kept_text, kept);
     if (!doctor->has_driver || doctor->unified == 0) {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "Device memory is not the machine's, so the driver keeps none of it.");
@@ -243,11 +260,11 @@ void doctor_check_driver_pools(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "It is unknown whether the driver keeps freed pages.");
         finding->fix = text_copy("sudo cat /proc/driver/nvidia/params", 64);
     } else {
-        bool is_little = unexplained == SG_UNKNOWN || unexplained < doctor_meminfo(doctor, "MemTotal") / POOL_LITTLE;
+        bool is_little = kept == SG_UNKNOWN || kept < doctor_meminfo(doctor, "MemTotal") / POOL_LITTLE;
         finding = doctor_add(doctor, id, is_little ? DOCTOR_FINE : DOCTOR_WARNING,
                              "The driver keeps freed pages for itself; %s of the machine is in no counter of the "
-                             "kernel: these pages, and the device memory of programs that run.",
-                             unexplained_text);
+                             "kernel, and no device memory that is known of a program that runs.",
+                             kept_text);
         if (!is_little) {
             finding->fix = text_copy("echo 2 | sudo tee /proc/sys/vm/drop_caches", 64);
             finding->script = "put 2 /proc/sys/vm/drop_caches\n";
@@ -261,6 +278,7 @@ void doctor_check_driver_pools(struct doctor *doctor)
         "end that for good; then the driver clears each allocation, which makes the load of a model slower.";
     doctor_figure(finding, "driver_pools_mask", pools);
     doctor_figure(finding, "unexplained_bytes", unexplained);
+    doctor_figure(finding, "living_device_bytes", living);
 }
 
 /* Returns the highest N of libNAME.so.N in the folders of the dynamic linker and of CUDA's installer, or 0 if there is

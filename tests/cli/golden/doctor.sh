@@ -123,7 +123,7 @@ act systemd-tmpfiles --create sparkguard.conf
 say 'add each tenant with: usermod -aG sparkguard NAME; each sets SPARKGUARD_DIR'
 
 # ---- warning: driver-pools
-# The driver keeps freed pages for itself; 19.0 GiB of the machine is in no counter of the kernel: these pages, and the device memory of programs that run.
+# The driver keeps freed pages for itself; 19.0 GiB of the machine is in no counter of the kernel, and no device memory that is known of a program that runs.
 # Why: CUDA programs are served from these pages first. To all others MemAvailable stays low by them, and programs that size themselves by it do not start. Dropping the kernel's caches empties the pool within a second; the next CUDA program that ends fills it again. The module option NVreg_EnableSystemMemoryPools=0 and a reboot end that for good; then the driver clears each allocation, which makes the load of a model slower.
 # Undo: nothing to undo: the driver takes pages anew when a program asks for them
 put 2 /proc/sys/vm/drop_caches

@@ -67,6 +67,28 @@ def test_the_device_memory_of_an_unguarded_process_is_the_drivers_own_figure(ask
         assert f'pid="{tenant.pid}"' in re.search(r"^sparkguard_unguarded_device_bytes{.*", asker.run("--prometheus").stdout, re.MULTILINE)[0]
 
 
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_memory_of_a_living_program_is_not_what_the_driver_keeps(asker, is_guarded):
+    """The doctor warns of a full pool, and not of a server that runs."""
+    asker.sim.keeps_freed_pages()
+    version = asker.sim.root / "proc" / "driver" / "nvidia" / "version"
+    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  610.43.02  Release Build\n")
+
+    def finding():
+        env = asker.sim.guard.environment({"LD_PRELOAD": None} | asker.sim.env | asker.variables)
+        command = [asker.sim.build / "sparkguard-doctor", "--json"]
+        done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        return next(found for found in json.loads(done.stdout)["findings"] if found["id"] == "driver-pools")
+
+    with asker.tenant(take(40 * GIB), is_guarded) as tenant:
+        tenant.quiet()
+        alone = finding()
+        asker.sim.machine_move("kept", 20 * GIB)
+        with_pool = finding()
+    assert alone["figures"]["unexplained_bytes"] > 40 * GIB and (alone["state"], alone["mend"]) == ("fine", None)
+    assert with_pool["state"] == "warning"
+
+
 def test_a_guarded_process_is_not_listed_again(asker):
     with asker.tenant(take(10 * GIB), is_guarded=True) as guarded, asker.tenant(take(5 * GIB)) as plain:
         guarded.quiet(), plain.quiet()
