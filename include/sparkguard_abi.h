@@ -495,12 +495,12 @@ struct sg_registry_entry {
     uint64_t set_limit_bytes;         /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
     uint64_t set_reserve_bytes;       /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
     uint64_t set_user;                /* (atomic) the user who set one of them last, plus one; 0: nobody */
-    uint64_t pressure_bytes;      /* (atomic) what others have asked this process to give back since the last answer */
-    uint32_t pressure_asked;      /* (atomic, futex) number of such questions */
-    uint32_t pressure_answered;   /* (atomic) the last question that was answered */
-    uint64_t claim_share;         /* in an entry with SG_SLOT_CLAIM: the job's share of memory beyond claims; 0: 1 */
-    uint64_t pooled_flight_bytes; /* (atomic) part of unbounded_flight_bytes that the driver's pool is to serve */
-    uint64_t frozen_reserve[8];   /* zero; for fields that all later versions share */
+    uint64_t pressure_bytes;    /* (atomic) what others have asked this process to give back since the last answer */
+    uint32_t pressure_asked;    /* (atomic, futex) number of such questions */
+    uint32_t pressure_answered; /* (atomic) the last question that was answered */
+    uint64_t claim_share;       /* in an entry with SG_SLOT_CLAIM: the job's share of memory beyond claims; 0: 1 */
+    uint64_t reserved_word;     /* zero */
+    uint64_t frozen_reserve[8]; /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */
@@ -533,12 +533,13 @@ struct sg_registry {
     uint64_t unused[3];              /* zero */
     uint64_t unexplained_base_bytes; /* (atomic) memory that no kernel counter explains, without CUDA's; 0: unknown */
     uint64_t claim_places;           /* (atomic) number of claims ever made */
-    uint64_t pool_disproven_bytes;   /* (atomic) unexplained memory that was shown not to be in the driver's pool */
-    uint64_t listed_bytes;  /* (atomic) device memory by NVML's list of processes beyond that of guarded processes */
-    uint64_t listed_ns;     /* (atomic) when NVML gave that list; CLOCK_MONOTONIC; 0: never */
-    uint64_t ended_ns;      /* (atomic) when a process with device memory of the machine was last found to have ended */
-    uint64_t dropped_ns;    /* (atomic) when a process last emptied the driver's pool by drop_caches */
-    uint64_t reserved[491]; /* zero */
+    uint64_t pool_disproven_bytes;   /* (atomic) memory that nothing explains, NVML neither, and not in the pool */
+    uint64_t listed_bytes; /* (atomic) device memory by NVML's list of processes beyond that of guarded processes */
+    uint64_t listed_ns;    /* (atomic) when NVML gave that list; CLOCK_MONOTONIC; 0: never */
+    uint64_t ended_ns;     /* (atomic) when a process with device memory of the machine was last found to have ended */
+    uint64_t dropped_ns;   /* (atomic) when a process last emptied the driver's pool by drop_caches */
+    uint64_t pool_missed_ns; /* (atomic) when the machine last served what the pool was guessed to; 0: never */
+    uint64_t reserved[490];  /* zero */
     struct sg_registry_entry entry[];
 };
 _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");

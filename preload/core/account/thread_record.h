@@ -47,7 +47,8 @@ struct sg_pool_figures {
     uint64_t unexplained_bytes;
     uint64_t own_bytes, others_bytes; /* device memory of guarded processes */
     uint64_t most_pooled_bytes, proven_bytes;
-    bool is_quiet; /* no other request for device memory was in flight */
+    bool is_quiet;  /* no other request for device memory was in flight */
+    bool is_listed; /* NVML had listed the living processes */
 };
 
 /* The CUDA call of the program that this thread is in, and everything that other threads or processes would wait for if
@@ -57,7 +58,6 @@ struct sg_pool_figures {
 struct sg_open_call {
     struct sg_mark mark;                  /* the frame of the hook */
     uint64_t flight_bytes, flight_source; /* the request in flight and its constraint */
-    uint64_t pooled_bytes;                /* the part of it that the driver's pool is to serve */
     uint64_t judged_bytes;                /* growth of a memory pool that was granted to the call (mempool.c) */
     uint64_t headroom_bytes;              /* free bytes of a graph pool that the call relies on (graph.c) */
     uint32_t headroom_device;             /* the device of that graph pool */

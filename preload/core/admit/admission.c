@@ -76,21 +76,6 @@ static bool is_cuda(const struct sg_request *request)
     return request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
 }
 
-/* The part of a request in flight that the driver's pool is to serve. */
-static SG_APART void add_pooled(uint64_t bytes)
-{
-    sg_entry_pooled_flight_add((int64_t)bytes);
-    sg_self.open.pooled_bytes += bytes;
-}
-
-static SG_APART void remove_pooled(struct sg_request *request)
-{
-    uint64_t bytes = request->attempt.pooled_bytes, *open = &sg_self.open.pooled_bytes;
-    *open -= bytes < *open ? bytes : *open;
-    sg_entry_pooled_flight_add(-(int64_t)bytes);
-    request->attempt.pooled_bytes = 0;
-}
-
 static SG_INLINE void add_to_flight(const struct sg_request *request, uint64_t bytes)
 {
     uint64_t source = sg_check_source(request);
@@ -99,22 +84,17 @@ static SG_INLINE void add_to_flight(const struct sg_request *request, uint64_t b
         sg_self.open.flight_source = source;
         sg_self.open.flight_bytes += bytes;
     }
-    if (SG_UNLIKELY(request->attempt.pooled_bytes != 0))
-        add_pooled(request->attempt.pooled_bytes);
 }
 
 /* Call it before the bytes leave the flight sum. In the other order, a handler that longjmps between the two would
  * subtract them twice, and so hide other threads' bytes. */
-static void forget_flight(struct sg_request *request, uint64_t bytes)
+static void forget_flight(const struct sg_request *request, uint64_t bytes)
 {
-    uint64_t pooled = request->attempt.pooled_bytes;
     if (is_cuda(request))
         sg_self.open.flight_bytes -= bytes < sg_self.open.flight_bytes ? bytes : sg_self.open.flight_bytes;
-    if (SG_UNLIKELY(pooled != 0))
-        remove_pooled(request);
 }
 
-static void remove_from_flight(struct sg_request *request, uint64_t bytes)
+static void remove_from_flight(const struct sg_request *request, uint64_t bytes)
 {
     forget_flight(request, bytes);
     sg_entry_flight_add(sg_check_source(request), -(int64_t)bytes);
@@ -241,10 +221,12 @@ static bool fits_at_first(const struct sg_request *request, struct sg_answer *an
     return sg_check_fits(request, SG_HEADROOM_ALL, 0, answer);
 }
 
-/* Whether the request needs the driver's pool, and NVML's list of processes would tell more of it. */
-static bool wants_list(const struct sg_request *request)
+/* Whether the request needs the driver's pool, and NVML's list of processes would tell more of it. An older list will do
+ * for a request that it admits. */
+static bool wants_list(const struct sg_request *request, enum sg_verdict verdict)
 {
-    return request->attempt.can_list && request->card.identity == 0 && sg_pool_room_wants_list(false) &&
+    return request->attempt.can_list && request->card.identity == 0 &&
+           sg_pool_room_wants_list(verdict == SG_ADMIT ? SG_POOL_LIST_RECENT : SG_POOL_LIST_NEW) &&
            !would_fit(request, SG_HEADROOM_ALL | SG_HEADROOM_NO_POOL, 0) &&
            would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED | SG_HEADROOM_NO_POOL,
                      sg_pool_room_most_bytes());
@@ -276,7 +258,7 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
         return SG_LOOK_AGAIN;
     }
     enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_before_refusal(request, answer);
-    if (wants_list(request)) {
+    if (wants_list(request, verdict)) {
         sg_registry_withdraw();
         request->attempt.wants_list = true;
         return SG_LOOK_AGAIN;
@@ -445,6 +427,8 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     if (is_locked)
         sg_lock_release(&sg_decision_lock, &lock);
     request->granted_bytes = 0;
+    request->attempt.is_measured = false; /* the figures before were this decision's */
+    request->attempt.pooled_bytes = 0;
     release_signals(request);
     sg_thread_let_cancel();
 }
@@ -453,8 +437,6 @@ void sg_admission_abandon(void)
 {
     uint64_t bytes = sg_self.open.flight_bytes;
     sg_self.open.flight_bytes = 0;
-    sg_entry_pooled_flight_add(-(int64_t)sg_self.open.pooled_bytes);
-    sg_self.open.pooled_bytes = 0;
     if (bytes != 0) {
         sg_entry_flight_add(sg_self.open.flight_source, -(int64_t)bytes);
         sg_peers_advance();
@@ -624,7 +606,7 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
     sg_check_take_out_the_dead(NULL);
     sg_headroom_scan();
     sg_headroom_refresh(0, true);
-    uint64_t limit = sg_headroom_limit_bytes(), pooled = sg_pool_room_for_all(),
+    uint64_t limit = sg_headroom_limit_bytes(), pooled = sg_pool_room_for_all(false),
              all = sg_headroom_for_all_cuda() + pooled, reserve = sg_headroom_last.snapshot.at[0].reserve_bytes;
     *capacity = (struct sg_capacity){.largest_bytes = sg_headroom_for_cuda(is_bounded_by_cgroups, pooled),
                                      .all_bytes = all > reserve ? all - reserve : 0,
@@ -650,7 +632,7 @@ bool sg_admission_wants_list(void)
     bool is_used = sg_driver_pool_is_used();
     if (is_used)
         sg_headroom_refresh(0, false);
-    bool wants_list = is_used && sg_pool_room_wants_list(true);
+    bool wants_list = is_used && sg_pool_room_wants_list(SG_POOL_LIST_REPORTED);
     sg_lock_release(&sg_decision_lock, &lock);
     return wants_list;
 }

@@ -153,7 +153,7 @@ void sg_observe(int registry, const struct sg_observer *observer, struct sg_obse
     for (uint32_t i = 0; i < snapshot->count; i++)
         fill_constraint(&out->at[i], i);
     out->host_bytes = host_bytes();
-    out->device_bytes = sg_headroom_for_cuda(false, sg_pool_room_for_all());
+    out->device_bytes = sg_headroom_for_cuda(false, sg_pool_room_for_all(true));
     out->limit_bytes = sg_headroom_limit_bytes();
     out->is_limit_bound = (sg_own->slot.flags & SG_SLOT_LIMIT_BOUND) != 0;
     uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL);

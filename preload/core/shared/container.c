@@ -14,9 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Inodes of the namespaces that the kernel makes at boot (PROC_UTS_INIT_INO, PROC_PID_INIT_INO). */
-#define FIRST_UTS_NAMESPACE UINT64_C(0xEFFFFFFE)
-#define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
+#define FIRST_UTS_NAMESPACE UINT64_C(0xEFFFFFFE) /* the kernel makes it at boot (PROC_UTS_INIT_INO) */
 
 enum { ID_DIGITS = 64, SHORT_DIGITS = 12 };
 
@@ -70,7 +68,7 @@ void sg_container_describe(struct sg_segment *segment)
     uint64_t pid_namespace = inode_of("/proc/self/ns/pid"), uts_namespace = inode_of("/proc/self/ns/uts");
     segment->pid_namespace = (uint32_t)pid_namespace; /* the kernel's inodes of /proc have 32 bits */
     memset(segment->container, 0, sizeof segment->container);
-    if (uts_namespace == 0 || (uts_namespace == FIRST_UTS_NAMESPACE && pid_namespace == FIRST_PID_NAMESPACE))
+    if (uts_namespace == 0 || (uts_namespace == FIRST_UTS_NAMESPACE && pid_namespace == SG_FIRST_PID_NAMESPACE))
         return;
     name_container(segment->container);
 }

@@ -10,4 +10,7 @@
  * namespaces reads one or two small files. One thread at a time. */
 void sg_container_describe(struct sg_segment *segment);
 
+/* Inode of /proc/self/ns/pid outside all containers (PROC_PID_INIT_INO of Linux). */
+#define SG_FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
+
 #endif

@@ -16,7 +16,6 @@ struct sg_entry_place sg_entry_place SG_AT_FORK;
 static struct {
     uint64_t part[3];   /* (atomic) bytes in flight: SG_SUM_BOUNDED, SG_SUM_UNBOUNDED, SG_SUM_DISCRETE */
     uint64_t landed[2]; /* (atomic) bytes ever completed: SG_SUM_BOUNDED, SG_SUM_UNBOUNDED */
-    uint64_t pooled;    /* (atomic) the part of part[1] that the driver's pool is to serve */
     uint64_t device;    /* (atomic) the discrete device of part[2]; SG_UNKNOWN: several */
     uint64_t transit;   /* (atomic) changes of sums under way; see TRANSIT */
 } flight;
@@ -106,8 +105,6 @@ static SG_INLINE uint64_t *word_of(enum sg_sum sum)
         return &sg_own->domain[SG_DOMAIN_PINNED].granted_bytes;
     case SG_SUM_MANAGED:
         return &sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes;
-    case SG_SUM_POOLED:
-        return &flight.pooled;
     case SG_SUM_BOUNDED:
     case SG_SUM_UNBOUNDED:
     case SG_SUM_DISCRETE:
@@ -130,7 +127,6 @@ static uint64_t *entry_word(struct sg_registry_entry *entry, enum sg_sum sum)
         [SG_SUM_DISCRETE] = offsetof(struct sg_registry_entry, device_flight_bytes),
         [SG_SUM_PINNED] = offsetof(struct sg_registry_entry, pinned_bytes),
         [SG_SUM_MANAGED] = offsetof(struct sg_registry_entry, managed_bytes),
-        [SG_SUM_POOLED] = offsetof(struct sg_registry_entry, pooled_flight_bytes),
     };
     return (uint64_t *)(void *)((char *)entry + offset[sum]);
 }
@@ -345,23 +341,13 @@ uint64_t sg_entry_own_landed(bool is_bounded_only)
 
 uint64_t sg_entry_own_flight(bool is_bounded_only)
 {
-    uint64_t bounded = sg_load(word_of(SG_SUM_BOUNDED)), before = sg_load(&flight.pooled);
-    uint64_t unbounded = sg_load(word_of(SG_SUM_UNBOUNDED)), pooled = sg_load(&flight.pooled);
-    pooled = before < pooled ? before : pooled; /* too low rather than too high, as in peers.c */
-    return bounded + (is_bounded_only || unbounded < pooled ? 0 : unbounded - pooled);
+    uint64_t bounded = sg_load(word_of(SG_SUM_BOUNDED));
+    return bounded + (is_bounded_only ? 0 : sg_load(word_of(SG_SUM_UNBOUNDED)));
 }
 
 uint64_t sg_entry_own_unbounded_flight(void)
 {
     return sg_load(word_of(SG_SUM_UNBOUNDED));
-}
-
-void sg_entry_pooled_flight_add(int64_t bytes)
-{
-    if (bytes > 0)
-        (void)sg_entry_raise(SG_SUM_POOLED, (uint64_t)bytes);
-    else if (bytes < 0)
-        (void)sg_entry_lower(SG_SUM_POOLED, (uint64_t)-bytes);
 }
 
 uint64_t sg_entry_own_device_flight(uint64_t device)

@@ -54,7 +54,6 @@ enum sg_sum {
     SG_SUM_DISCRETE,  /* in flight, of discrete devices */
     SG_SUM_PINNED,    /* domain[PINNED].granted_bytes */
     SG_SUM_MANAGED,   /* domain[MANAGED].granted_bytes */
-    SG_SUM_POOLED,    /* the part of SG_SUM_UNBOUNDED that the driver's pool is to serve */
     SG_SUM_COUNT
 };
 
@@ -174,16 +173,11 @@ void sg_entry_flight_complete(uint64_t source, uint64_t bytes);
  * sg_entry_own_flight. Any thread. */
 uint64_t sg_entry_own_landed(bool is_bounded_only);
 
-/* Bytes that this process has in flight from the machine without the driver's pool, or only the part that cgroups bound.
- * Any thread. */
+/* Bytes that this process has in flight from the machine, or only the part that cgroups bound. Any thread. */
 uint64_t sg_entry_own_flight(bool is_bounded_only);
 
-/* Bytes that this process has in flight as device memory of the machine, with what the pool is to serve. Any thread. */
+/* Bytes that this process has in flight as device memory of the machine. Any thread. */
 uint64_t sg_entry_own_unbounded_flight(void);
-
-/* Adds `bytes` to the part in flight that the driver's pool is to serve: after sg_entry_flight_add. Negative: subtracts
- * them, before the flight ends. So others never take too much of the flight for the pool's. Any thread. */
-void sg_entry_pooled_flight_add(int64_t bytes);
 
 /* Bytes that this process has in flight and that may be memory of this discrete device. Any thread. */
 uint64_t sg_entry_own_device_flight(uint64_t device);

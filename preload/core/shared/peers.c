@@ -36,8 +36,6 @@
 struct peer {
     uint64_t ticket, queued_before_bytes, queued_after_bytes, queued_source;
     uint64_t flight_bytes, bounded_bytes, unbounded_bytes, discrete_bytes;
-    uint64_t
-        pooled_bytes; /* the part of unbounded_bytes that the driver's pool is to serve; too low rather than too high */
     bool is_stalled;
     struct sg_named promised, granted; /* the parts in doubt count as in flight, since waiting resolves them */
     uint64_t changing_version;         /* version of the ranges being written, if bytes are in doubt; else 0 */
@@ -107,10 +105,7 @@ static struct peer read_entry(uint32_t number, struct sg_registry_entry *entry, 
     }
     peer.flight_bytes = sg_load(&entry->slot.in_flight_bytes);
     peer.bounded_bytes = sg_load(&entry->bounded_flight_bytes);
-    uint64_t pooled = sg_load(&entry->pooled_flight_bytes); /* raised after the flight, and lowered before it */
     peer.unbounded_bytes = sg_load(&entry->unbounded_flight_bytes);
-    peer.pooled_bytes = sg_load(&entry->pooled_flight_bytes);
-    peer.pooled_bytes = pooled < peer.pooled_bytes ? pooled : peer.pooled_bytes;
     peer.discrete_bytes = sg_load(&entry->device_flight_bytes);
     uint64_t other = unpromisable_of(entry);
     peer.changing_version = sg_same_bytes_read(number, entry, &peer.promised, &peer.granted);
@@ -226,8 +221,7 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
     if (peer->queued_source == SG_SOURCE_UNBOUNDED)
         add_queued(&peers->device_of_machine, peer);
     add_flight(&peers->device_of_machine, peer, peer->unbounded_bytes);
-    add_flight(&peers->machine, peer,
-               peer->unbounded_bytes > peer->pooled_bytes ? peer->unbounded_bytes - peer->pooled_bytes : 0);
+    add_flight(&peers->machine, peer, peer->unbounded_bytes);
     add_promises(&peers->machine, peer);
     sg_entry_add_cut(&peers->machine.held_bytes, inherited_uncounted(&counted[0], entry));
     add_cuda(&peers->cuda[0], entry, true);

@@ -10,6 +10,7 @@
 #include "hooks/cuda/driver.h"
 #include "hooks/cuda/nvml.h"
 #include "hooks/real.h"
+#include "shared/container.h"
 #include "shared/segment.h"
 
 #include <dlfcn.h>
@@ -19,8 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-#define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* inode of /proc/self/ns/pid outside all containers (proc_ns.h of Linux) */
-#define NOT_AVAILABLE UINT64_MAX        /* NVML does not say how much a process has */
+#define NOT_AVAILABLE UINT64_MAX /* NVML does not say how much a process has */
 
 #define WAIT_NS UINT64_C(100000000) /* for an answer, which usually takes some milliseconds */
 
@@ -160,7 +160,7 @@ void sg_process_list_read(void)
 {
     uint32_t own = (uint32_t)sg_sys_getpid(), asker = sg_load(&list.asker);
     int saved_errno = errno;
-    if (sg_own->pid_namespace != FIRST_PID_NAMESPACE || sg_load(&list.is_missing) != 0 || asker == own ||
+    if (sg_own->pid_namespace != SG_FIRST_PID_NAMESPACE || sg_load(&list.is_missing) != 0 || asker == own ||
         !sg_cas_u32(&list.asker, &asker, own))
         return;
     uint32_t layers = sg_cuda_go_inside();

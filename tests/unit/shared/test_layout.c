@@ -115,6 +115,7 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry, listed_ns, 144, 8),
         FIELD(sg_registry, ended_ns, 152, 8),
         FIELD(sg_registry, dropped_ns, 160, 8),
+        FIELD(sg_registry, pool_missed_ns, 168, 8),
         FIELD(sg_registry_entry, slot, 0, 128),
         FIELD(sg_registry_entry, claim, 128, 8),
         FIELD(sg_registry_entry, ticket, 136, 8),
@@ -149,7 +150,7 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, pressure_asked, 424, 4),
         FIELD(sg_registry_entry, pressure_answered, 428, 4),
         FIELD(sg_registry_entry, claim_share, 432, 8),
-        FIELD(sg_registry_entry, pooled_flight_bytes, 440, 8),
+        FIELD(sg_registry_entry, reserved_word, 440, 8),
         FIELD(sg_registry_entry, frozen_reserve, 448, 64),
     };
     check(fields, SG_ARRAY_LENGTH(fields));

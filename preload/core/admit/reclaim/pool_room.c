@@ -12,6 +12,7 @@
 #include "base/procfs.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "shared/container.h"
 #include "shared/decision_lock.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
@@ -24,7 +25,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define CONTEXT_MOST (4096 * MIB)           /* as in context_estimate.c */
 #define NOISE_PART 64                       /* of MemTotal: free pages in lists of processors, which reach over 1 GiB */
-#define SERVED_PART 8                       /* of a call: a smaller fall means that the pool served it */
+#define MISSED_NS UINT64_C(60000000000)     /* so long after a wrong guess, nothing is guessed */
 #define FRESH_NS UINT64_C(1000000000)       /* NVML's list says who lives, for a decision */
 #define REPORTED_NS UINT64_C(5000000000)    /* the same for figures that programs query, perhaps all the time */
 #define ENDING_NS UINT64_C(3000000000)      /* the driver gives a dead process's memory back meanwhile */
@@ -82,9 +83,16 @@ static uint64_t context_bytes_of(const struct sg_cuda_sum *all)
     return all->contexts * smaller(sg_load(&sg_entry_registry()->context_bytes), CONTEXT_MOST);
 }
 
-/* Unexplained memory without an owner: guarded processes and their contexts, and what NVML lists beyond them. The owners
- * are summed up before and after the kernel's figures were read, and the larger sum counts. */
-static uint64_t unowned_bytes(bool has_list)
+/* NVML's last answer to this process: the words of the registry may be another's lie. Under the lock. */
+static struct {
+    uint64_t time_ns;       /* 0: none yet */
+    uint64_t beyond_bytes;  /* device memory of living processes beyond that of guarded ones */
+    uint64_t unowned_bytes; /* unowned_bytes() around it, the smaller one */
+} list;
+
+/* Unexplained memory that is not of guarded processes and their contexts. The owners are summed up before and after the
+ * kernel's figures were read, and the larger sum counts. */
+static uint64_t unowned_bytes(void)
 {
     static uint64_t time_ns, owned;
     const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;
@@ -94,59 +102,104 @@ static uint64_t unowned_bytes(bool has_list)
         owned = larger(owned_bytes(before) + context_bytes_of(before), owned_bytes(&now) + context_bytes_of(&now));
         time_ns = snapshot->time_ns;
     }
-    uint64_t listed = has_list ? sg_load(&sg_entry_registry()->listed_bytes) : 0;
-    return above(above(snapshot->unexplained_bytes, owned), listed);
+    return above(snapshot->unexplained_bytes, owned);
 }
 
-/* Whether NVML has listed the living processes within `fresh_ns`. */
 static bool has_list(uint64_t fresh_ns)
 {
-    return is_within(&sg_entry_registry()->listed_ns, fresh_ns);
+    return is_within(&list.time_ns, fresh_ns);
 }
 
-/* Upper bound of the pool. What is proven cannot be more: where MemAvailable rose, the pool has shrunk. */
-static uint64_t most_pooled(bool has_list)
+/* Lowers a word to what it can be at most, and returns it. */
+static uint64_t cut_word(uint64_t *word, uint64_t most)
+{
+    uint64_t value = sg_load(word);
+    if (value > most)
+        (void)sg_cas_u64(word, &value, most);
+    return smaller(value, most);
+}
+
+/* Upper bound of the pool. `listed_bytes`: what living programs beyond guarded ones have of it. What is proven cannot be
+ * more: where MemAvailable rose, the pool has shrunk. */
+static uint64_t most_pooled(uint64_t listed_bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t unowned = unowned_bytes(has_list), disproven = sg_load(&registry->pool_disproven_bytes);
-    if (disproven > unowned)
-        (void)sg_cas_u64(&registry->pool_disproven_bytes, &disproven, unowned);
-    uint64_t most = above(unowned, disproven), proven = sg_load(&registry->pool_proven_bytes);
-    if (proven > most)
-        (void)sg_cas_u64(&registry->pool_proven_bytes, &proven, most);
+    uint64_t unowned = unowned_bytes();
+    uint64_t most = above(above(unowned, listed_bytes), cut_word(&registry->pool_disproven_bytes, unowned));
+    (void)cut_word(&registry->pool_proven_bytes, most);
     return most;
 }
 
-static uint64_t room(uint32_t parts, bool has_list)
+/* The same by a list of this age. */
+static uint64_t most_by_list(uint64_t fresh_ns)
 {
-    if ((parts & SG_HEADROOM_NO_POOL) != 0 || sg_headroom_unified() != 1 || !sg_driver_pool_is_used())
-        return 0;
-    uint64_t most = most_pooled(has_list), proven = smaller(sg_load(&sg_entry_registry()->pool_proven_bytes), most);
+    return most_pooled(has_list(fresh_ns) ? list.beyond_bytes : 0);
+}
+
+/* What may be counted without being sure: were none of it in the pool, the machine would still keep its floor. */
+static uint64_t risk_bytes(uint32_t parts)
+{
+    const struct sg_constraint *machine = &sg_headroom_last.snapshot.at[0];
+    uint64_t left = above(sg_headroom_usable(0, parts, true), machine->floor_bytes);
+    return smaller(left, above(machine->reserve_bytes, machine->floor_bytes));
+}
+
+/* Room of at most `most` bytes, of which `sure` were there when NVML listed all owners. `is_listed`: its list is recent,
+ * so that what is not proven counts, too. */
+static uint64_t room(uint32_t parts, uint64_t most, uint64_t sure, bool is_listed)
+{
+    uint64_t taken = sg_headroom_taken(0, parts),
+             short_bytes = above(taken, sg_headroom_last.snapshot.at[0].headroom_bytes);
+    uint64_t proven = smaller(sg_load(&sg_entry_registry()->pool_proven_bytes), most);
     uint64_t under_way =
         sg_headroom_under_way(&sg_headroom_last.peers.device_of_machine, sg_entry_own_unbounded_flight(), parts);
-    uint64_t left = above(most, under_way);
-    proven = smaller(proven, left);
-    if (under_way != 0)
-        return proven;
-    uint64_t unproven = above(left, proven + noise_bytes());
-    return proven + (has_list ? unproven : unproven / 2);
+    uint64_t counted = proven, unproven = above(most, proven + noise_bytes());
+    if (under_way == 0 && is_listed)
+        counted += unproven;
+    else if (under_way == 0 && !is_within(&sg_entry_registry()->pool_missed_ns, MISSED_NS))
+        counted += unproven / 2;
+    sure = smaller(sure, counted);
+    return above(sure, short_bytes) + smaller(above(counted, sure), risk_bytes(parts));
+}
+
+static bool has_pool(void)
+{
+    return sg_headroom_unified() == 1 && sg_driver_pool_is_used();
+}
+
+/* The room by a list of this age. `is_new`: it was asked for just now. What came since may be another program's. */
+static uint64_t room_by_list(uint32_t parts, uint64_t fresh_ns, bool is_new)
+{
+    bool is_listed = has_list(fresh_ns);
+    uint64_t most = most_by_list(fresh_ns), then = above(list.unowned_bytes, list.beyond_bytes);
+    uint64_t since = is_listed ? above(most, then) : 0;
+    return room(parts, most - since + since / 2, is_listed && is_new ? most - since : 0, is_listed);
 }
 
 uint64_t sg_pool_room_bytes(const struct sg_request *request, uint32_t parts)
 {
-    return is_for_device(request) ? room(parts, has_list(FRESH_NS)) : 0;
+    if (!is_for_device(request) || (parts & SG_HEADROOM_NO_POOL) != 0 || !has_pool())
+        return 0;
+    return room_by_list(parts, FRESH_NS, !request->attempt.can_list);
 }
 
-uint64_t sg_pool_room_for_all(void)
+uint64_t sg_pool_room_for_all(bool is_observer)
 {
-    return room(SG_HEADROOM_ALL, has_list(REPORTED_NS));
+    struct sg_registry *registry = sg_entry_registry();
+    if (!has_pool())
+        return 0;
+    if (!is_observer)
+        return room_by_list(SG_HEADROOM_ALL, REPORTED_NS, true);
+    bool is_listed = is_within(&registry->listed_ns, REPORTED_NS);
+    uint64_t most = most_pooled(is_listed ? sg_load(&registry->listed_bytes) : 0);
+    return room(SG_HEADROOM_ALL, most, is_listed ? most : 0, is_listed);
 }
 
 uint64_t sg_pool_room_most_bytes(void)
 {
     if (sg_headroom_unified() == 0 || !sg_driver_pool_is_used())
         return 0;
-    return above(unowned_bytes(has_list(FRESH_NS)), noise_bytes());
+    return above(above(unowned_bytes(), has_list(FRESH_NS) ? list.beyond_bytes : 0), noise_bytes());
 }
 
 /* Whether the process is about to end, ending, or gone since the last snapshot. */
@@ -187,7 +240,7 @@ uint64_t sg_pool_room_due_bytes(void)
     uint64_t bytes = ending_bytes();
     if (!is_within(&registry->ended_ns, ENDING_NS) || sg_driver_pool_is_used())
         return bytes;
-    (void)most_pooled(false);
+    (void)most_pooled(0);
     sg_entry_add_cut(&bytes, sg_load(&registry->pool_proven_bytes));
     return bytes;
 }
@@ -195,21 +248,28 @@ uint64_t sg_pool_room_due_bytes(void)
 /* ---- NVML's list of processes ------------------------------------------------------------------------------------ */
 
 /* Below the floor the driver has been seen to hang. */
-bool sg_pool_room_wants_list(bool is_reported)
+bool sg_pool_room_wants_list(enum sg_pool_list age)
 {
+    static const uint64_t fresh_ns[] = {
+        [SG_POOL_LIST_NEW] = 0, [SG_POOL_LIST_RECENT] = FRESH_NS, [SG_POOL_LIST_REPORTED] = REPORTED_NS};
     const struct sg_constraint *machine = &sg_headroom_last.snapshot.at[0];
-    return sg_headroom_unified() == 1 && sg_driver_pool_is_used() && !has_list(is_reported ? REPORTED_NS : FRESH_NS) &&
-           unowned_bytes(false) > noise_bytes() && machine->headroom_bytes >= machine->floor_bytes;
+    return has_pool() && !has_list(fresh_ns[age]) && unowned_bytes() > noise_bytes() &&
+           machine->headroom_bytes >= machine->floor_bytes;
 }
+
+/* What nobody owned at that look: sg_pool_room_note_list compares it with a look after the list. */
+static uint64_t unowned_before;
 
 uint64_t sg_pool_room_owned_bytes(void)
 {
     struct sg_lock_state lock;
     struct sg_cuda_sum all;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_headroom_forget();
     (void)sg_registry_reap(); /* NVML does not list the dead */
+    sg_headroom_look(false);
+    sg_headroom_forget();
     sg_peers_sum_cuda(0, &all);
+    unowned_before = unowned_bytes();
     sg_lock_release(&sg_decision_lock, &lock);
     return all.device_bytes + context_bytes_of(&all);
 }
@@ -217,14 +277,20 @@ uint64_t sg_pool_room_owned_bytes(void)
 void sg_pool_room_note_list(uint64_t listed_bytes, uint64_t owned_before)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t owned = smaller(owned_before, sg_pool_room_owned_bytes());
-    sg_store(&registry->listed_bytes, above(listed_bytes, owned));
-    sg_store(&registry->listed_ns, sg_clock_ns(CLOCK_MONOTONIC));
+    uint64_t before = unowned_before, owned = smaller(owned_before, sg_pool_room_owned_bytes());
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    list.beyond_bytes = above(listed_bytes, owned);
+    list.unowned_bytes = smaller(before, unowned_before);
+    list.time_ns = sg_clock_ns(CLOCK_MONOTONIC);
+    sg_store(&registry->listed_bytes, list.beyond_bytes); /* for tools, which do not ask */
+    sg_store(&registry->listed_ns, list.time_ns);
+    sg_lock_release(&sg_decision_lock, &lock);
 }
 
 /* ---- emptying the pool ------------------------------------------------------------------------------------------- */
 
-/* Opens drop_caches for writing: only root outside a container can. -errno: it cannot be opened. */
+/* Opens drop_caches for writing, as only root can. -errno: it cannot be opened. */
 static long open_drop_caches(void)
 {
     char path[SG_PATH_CAPACITY + 64];
@@ -236,7 +302,7 @@ static long open_drop_caches(void)
 
 bool sg_pool_room_may_drop(void)
 {
-    if (is_within(&sg_entry_registry()->dropped_ns, DROP_PAUSE_NS))
+    if (sg_own->pid_namespace != SG_FIRST_PID_NAMESPACE || is_within(&sg_entry_registry()->dropped_ns, DROP_PAUSE_NS))
         return false;
     long fd = open_drop_caches();
     if (fd >= 0)
@@ -271,9 +337,10 @@ static struct sg_pool_figures read_figures(uint64_t own_flight_bytes)
         .unexplained_bytes = sg_headroom_last.snapshot.unexplained_bytes,
         .own_bytes = own_device_bytes(),
         .others_bytes = peers->device_bytes,
-        .most_pooled_bytes = most_pooled(has_list(FRESH_NS)),
+        .most_pooled_bytes = most_by_list(FRESH_NS),
         .proven_bytes = sg_load(&sg_entry_registry()->pool_proven_bytes),
         .is_quiet = peers->device_of_machine.flight_bytes == 0 && sg_entry_own_unbounded_flight() == own_flight_bytes,
+        .is_listed = has_list(FRESH_NS),
     };
 }
 
@@ -281,7 +348,7 @@ void sg_pool_room_begin(struct sg_request *request, bool relies)
 {
     if (!is_for_device(request) || !sg_headroom_last.snapshot.is_valid)
         return;
-    request->attempt.pooled_bytes = smaller(request->size_bytes, room(SG_HEADROOM_ALL, has_list(FRESH_NS)));
+    request->attempt.pooled_bytes = smaller(request->size_bytes, sg_pool_room_bytes(request, SG_HEADROOM_ALL));
     sg_self.open.before = read_figures(0);
     request->attempt.is_measured = true;
     request->attempt.relies = relies;
@@ -289,33 +356,48 @@ void sg_pool_room_begin(struct sg_request *request, bool relies)
 
 static uint64_t fallen_bytes; /* by small calls since the pool served the last one */
 
-/* `fall_bytes` of a call came from the machine though something was believed to be in the pool: the pool is empty now. If
- * it was to serve the call, what was believed to be there is something else. A small fall may be another's: such falls
- * disprove the rest together. */
-static void correct(const struct sg_request *request, uint64_t fall_bytes)
+/* The machine served most of a call, so that the pool is empty now. If it was to serve the call, something else is where
+ * it was believed: what NVML does not know, or, without its list, a program. A small fall may be another's: such falls
+ * show it together. */
+static void note_miss(const struct sg_request *request, uint64_t fall_bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t size_bytes = request->size_bytes;
-    uint64_t rest = above(sg_self.open.before.most_pooled_bytes, above(size_bytes, fall_bytes));
+    const struct sg_pool_figures *before = &sg_self.open.before;
     fallen_bytes += fall_bytes;
-    bool is_clear = size_bytes >= noise_bytes() || fallen_bytes >= noise_bytes();
-    if (is_clear)
-        sg_store(&registry->pool_proven_bytes, UINT64_C(0));
-    if (request->attempt.relies &&
-        !is_within(&registry->ended_ns, ENDING_NS)) /* else a dead process's memory is on its way */
-        sg_fetch_add(&registry->pool_disproven_bytes, is_clear ? rest : smaller(fall_bytes, rest));
+    if (request->size_bytes < noise_bytes() && fallen_bytes < noise_bytes())
+        return;
+    sg_store(&registry->pool_proven_bytes, UINT64_C(0));
+    if (!request->attempt.relies || is_within(&registry->ended_ns, ENDING_NS)) /* a dead process's is on its way */
+        return;
+    uint64_t served = above(request->size_bytes, fall_bytes);
+    if (before->is_listed)
+        sg_fetch_add(&registry->pool_disproven_bytes, above(before->most_pooled_bytes, served));
+    else
+        sg_store(&registry->pool_missed_ns, sg_clock_ns(CLOCK_MONOTONIC));
 }
 
-/* Learns from a call for device memory that ran beside no other: it took `fall_bytes` from the machine. If it failed, it left these bytes in the pool. */
+/* The pool served at least half of a call. What it served beyond its bound was wrongly disproven. */
+static void note_served(uint64_t served_bytes)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    const struct sg_pool_figures *before = &sg_self.open.before;
+    fallen_bytes = 0;
+    (void)sg_sub_clamped(&registry->pool_disproven_bytes, above(served_bytes, before->most_pooled_bytes));
+    if (served_bytes > before->proven_bytes + noise_bytes())
+        sg_store(&registry->pool_missed_ns, UINT64_C(0));
+}
+
+/* Learns from a call for device memory that ran beside no other: it took `fall_bytes` from the machine. If it failed, it
+ * left these bytes in the pool. */
 static void learn(const struct sg_request *request, uint64_t fall_bytes, bool is_granted)
 {
-    bool is_served = fall_bytes <= request->size_bytes / SERVED_PART;
+    uint64_t size_bytes = request->size_bytes;
     if (!is_granted)
         sg_fetch_add(&sg_entry_registry()->pool_proven_bytes, fall_bytes);
-    else if (is_served)
-        fallen_bytes = 0;
+    else if (fall_bytes <= size_bytes / 2)
+        note_served(size_bytes - fall_bytes);
     else if (sg_self.open.before.most_pooled_bytes != 0)
-        correct(request, fall_bytes);
+        note_miss(request, fall_bytes);
 }
 
 void sg_pool_room_end(struct sg_request *request, bool is_granted)
@@ -328,12 +410,9 @@ void sg_pool_room_end(struct sg_request *request, bool is_granted)
     sg_headroom_look(false);
     struct sg_pool_figures now = read_figures(request->granted_bytes);
     uint64_t fall = above(now.unexplained_bytes, before->unexplained_bytes);
-    bool is_alone = before->is_quiet && now.is_quiet && before->others_bytes == now.others_bytes;
-    if (is_alone)
-        learn(request, is_granted ? fall : above(fall, above(now.own_bytes, before->own_bytes)), is_granted);
-    else if (request->attempt.relies) /* not measured: it counts as taken from the machine */
-        sg_fetch_add(&sg_entry_registry()->pool_disproven_bytes,
-                     above(request->attempt.pooled_bytes, before->proven_bytes));
+    uint64_t others = above(above(now.own_bytes, before->own_bytes), is_granted ? request->size_bytes : 0);
+    if (before->is_quiet && now.is_quiet && before->others_bytes == now.others_bytes)
+        learn(request, above(fall, others), is_granted); /* less what other threads were granted */
     request->attempt.is_measured = false;
     sg_lock_release(&sg_decision_lock, &lock);
 }

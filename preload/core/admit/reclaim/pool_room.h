@@ -4,14 +4,18 @@
  * The driver from 590 on keeps device memory that was freed on a unified machine, by guarded and unguarded programs, and
  * what a call that failed had got so far. It serves a request from this pool first and takes only the rest from the
  * machine. No counter shows the pool. Its upper bound is what no counter of the machine explains, less the device memory
- * of living processes. It is computed at each snapshot and cannot drift. Two words of the registry say more:
+ * of living processes. It is computed at each snapshot and cannot drift. Words of the registry say more:
  *
- *   pool_proven_bytes     in the pool for certain: freed by guarded processes or left by failed calls, and not taken since
- *   pool_disproven_bytes  not in the pool: the driver took a request from the machine that its pool was to serve
+ *   pool_proven_bytes     freed by guarded processes or left by failed calls, and not taken since by those that share
+ *                         the registry. A program that shares it not, or is not guarded, may have taken it.
+ *   pool_disproven_bytes  not in the pool, and no process's that NVML lists: a call fell on the machine
+ *   pool_missed_ns        when a guess without NVML's list was last wrong
  *
- * The proven part counts as room for device memory, and half of the rest; all of it right after NVML has listed the
- * living processes. A request may pass the reserve by the error of the bound. Its measured fall then corrects the words,
- * so that the next request does not. While requests for device memory are in flight, only the proven part counts.
+ * What NVML's list leaves of the bound is sure, if the list was asked for the request itself. Nothing else is. The proven
+ * part counts nevertheless, and half of the rest, or all of it within a second of a list: as far as the machine keeps
+ * its floor if none of it is there. So a wrong bound, or a wrong word of the registry, costs the reserve at most. While
+ * requests for device memory are in flight, of the rest nothing counts. They are in flight whole: for host memory
+ * nothing is in the pool.
  *
  * All functions need the decision lock, except where noted.
  */
@@ -34,8 +38,8 @@ uint64_t sg_pool_room_with_lists(const struct sg_request *request);
 uint64_t sg_pool_room_bytes(const struct sg_request *request, uint32_t parts);
 
 /* The same for any request for device memory that may come: for figures that a program queries. NVML's list serves them
- * for 5 s. */
-uint64_t sg_pool_room_for_all(void);
+ * for 5 s. `is_observer`: for a tool, which has no list of its own and takes the last one of the registry. */
+uint64_t sg_pool_room_for_all(bool is_observer);
 
 /* What the machine would have more if the pool were emptied: its upper bound, in steps that are worth it. 0: the driver
  * lists no pools, or the bytes are too few to tell. */
@@ -45,18 +49,21 @@ uint64_t sg_pool_room_most_bytes(void);
  * that ended within the last 3 s, if it has not returned it yet. */
 uint64_t sg_pool_room_due_bytes(void);
 
-/* Whether NVML's list of processes is too old and could show that more, or less, of the pool is room. `is_reported`: for
+/* How old NVML's list may be: it is to be asked now; for a decision that the pool cannot take below the floor; for
  * sg_pool_room_for_all. */
-bool sg_pool_room_wants_list(bool is_reported);
+enum sg_pool_list { SG_POOL_LIST_NEW, SG_POOL_LIST_RECENT, SG_POOL_LIST_REPORTED };
 
-/* Device memory of living guarded processes with their contexts. Takes the lock. */
+/* Whether NVML's list of processes is older and could show that more, or less, of the pool is room. */
+bool sg_pool_room_wants_list(enum sg_pool_list age);
+
+/* Device memory of living guarded processes with their contexts. Also notes what nobody owns. Takes the lock. */
 uint64_t sg_pool_room_owned_bytes(void);
 
 /* Notes NVML's list: the device memory of all living processes of the machine. `owned_before`: sg_pool_room_owned_bytes()
  * from before NVML was asked. Takes the lock. */
 void sg_pool_room_note_list(uint64_t listed_bytes, uint64_t owned_before);
 
-/* Whether this process may empty the pool now: it can write drop_caches, and no process did within the last 10 s. */
+/* Whether this process may empty the pool now: it is root outside containers, and no process did within the last 10 s. */
 bool sg_pool_room_may_drop(void);
 
 /* Empties the pool by drop_caches. Any thread, without the lock. */
