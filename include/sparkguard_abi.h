@@ -394,7 +394,8 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_CAPACITY, "the layout has 
  * its last sample.
  *
  * Samples closer together than interval_ns are merged. When the array is full, adjacent samples are merged and the
- * interval doubles. A process killed during that leaves merged and unmerged samples, all of them true. So readers sort by time.
+ * interval doubles. A process killed during that leaves merged and unmerged samples, all of them true. So readers sort
+ * by time.
  */
 #define SG_TIMELINE_SUFFIX ".timeline"
 #define SG_TIMELINE_MAGIC UINT64_C(0x4c454d4954475053) /* "SPGTIMEL" in memory order */
@@ -527,8 +528,8 @@ struct sg_registry {
     uint64_t context_bytes;             /* (atomic) size requested for the next CUDA context; 0: none measured yet */
     uint64_t measured_context_bytes[2]; /* (atomic) measured sizes of the last two contexts, newest first; 0: none */
     uint64_t reserved_word;             /* zero */
-    /* (atomic) device memory of the machine that guarded processes freed or left, also by calls that failed, and did not
-     * take since: proven to be in the driver's pool, or on its way back */
+    /* (atomic) device memory of the machine that guarded processes freed or left, also by calls that failed, and did
+     * not take since: proven to be in the driver's pool, or on its way back */
     uint64_t pool_proven_bytes;
     uint64_t unused[3];              /* zero */
     uint64_t unexplained_base_bytes; /* (atomic) memory that no kernel counter explains, without CUDA's; 0: unknown */

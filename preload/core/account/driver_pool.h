@@ -3,8 +3,8 @@
  *
  * NVIDIA's driver from 590 on keeps freed device memory of a unified machine in a pool of its own
  * (NVreg_EnableSystemMemoryPools), and serves the next request from it. The registry counts the bytes freed, less those
- * taken since: a lower bound of the pool (admit/reclaim/pool_room.h). Pinned memory is the process's own shared memory, and never
- * in the pool.
+ * taken since: a lower bound of the pool (admit/reclaim/pool_room.h). Pinned memory is the process's own shared memory,
+ * and never in the pool.
  */
 #ifndef SG_PRELOAD_ACCOUNT_DRIVER_POOL_H
 #define SG_PRELOAD_ACCOUNT_DRIVER_POOL_H

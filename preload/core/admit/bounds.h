@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reads the file. The job's first process reports on stderr what it may not or cannot read. Errors: the next call tries again.
- * Under the decision lock, before the first snapshot. */
+/* Reads the file. The job's first process reports on stderr what it may not or cannot read. Errors: the next call tries
+ * again. Under the decision lock, before the first snapshot. */
 void sg_bounds_read(void);
 
 /* The user or the groups of this process have changed: the next decision reads the file again. Any thread. */

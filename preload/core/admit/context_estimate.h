@@ -4,7 +4,8 @@
  *
  * The measurement is the fall of MemAvailable, less the promises that guarded programs touched meanwhile. It can be far
  * too high or too low: an unguarded program took or freed memory, a promise stayed untouched, or the driver had state
- * left from earlier contexts, or pages in its pool. Therefore one measurement is bounded, and the next estimate is the median of three.
+ * left from earlier contexts, or pages in its pool. Therefore one measurement is bounded, and the next estimate is the
+ * median of three.
  *
  * Any thread, without the decision lock.
  */

@@ -54,8 +54,9 @@ void sg_headroom_look(bool is_closely);
  * is published has the last ones, and no request is admitted by a snapshot without new ones. */
 void sg_headroom_watch(void);
 
-/* One constraint of the last snapshot, by the kernel's figures alone, with the watchdog's reserve and floor. Constraint 0 is the machine (identity 0), the
- * others are cgroups. Only hard limits count (memory.max, not memory.high). False: no constraint has this number. */
+/* One constraint of the last snapshot, by the kernel's figures alone, with the watchdog's reserve and floor. Constraint
+ * 0 is the machine (identity 0), the others are cgroups. Only hard limits count (memory.max, not memory.high). False:
+ * no constraint has this number. */
 struct sg_headroom_state {
     uint64_t headroom_bytes, reserve_bytes, floor_bytes, identity;
     bool is_hard; /* false: the cgroup has no hard limit, and the figures mean nothing */
@@ -117,7 +118,7 @@ uint64_t sg_headroom_claimed_by_others(uint32_t constraint);
  * machine, a cgroup, a card and the job's limit are all compared by this rule. Any thread, without the lock. */
 uint64_t sg_headroom_under_way(const struct sg_peer_sums *others, uint64_t own_flight_bytes, uint32_t parts);
 
-/* The driver keeps lists of the pages of device memory, 24 bytes for each 4 KiB: this part of a request comes on top. */
+/* The driver keeps lists of the pages of device memory, 24 bytes for each 4 KiB: this part of a request on top. */
 #define SG_HEADROOM_LISTS_PART 160
 
 /* Bytes above the reserve that one CUDA request could get; 0 if none or unknown. `is_bounded`: the cgroups count, too,

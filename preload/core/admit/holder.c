@@ -78,8 +78,8 @@ static bool is_foreign(uint64_t pid_namespace)
     return pid_namespace != 0 && sg_own->pid_namespace != 0 && pid_namespace != sg_own->pid_namespace;
 }
 
-/* Whether a process has a registry entry. An entry whose PID is not that process's here is of another PID namespace, and
- * only the start tells which process it is. */
+/* Whether a process has a registry entry. An entry whose PID is not that process's here is of another PID namespace,
+ * and only the start tells which process it is. */
 static bool is_guarded(uint32_t pid)
 {
     struct sg_registry *registry = sg_entry_shared_registry();
@@ -193,7 +193,7 @@ static bool take_job(int directory, const char *name, void *context)
     return search->job[0] == '\0';
 }
 
-/* Appends the job of a guarded process in another PID namespace. Apart, so that only such a refusal pays for its stack. */
+/* Appends the job of a guarded process in another PID namespace. Apart: only such a refusal pays for its stack. */
 static SG_APART void add_job(struct sg_text *text, const struct holder *holder)
 {
     struct stat info = {0};

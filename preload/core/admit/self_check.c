@@ -21,8 +21,8 @@
 #define MISSES_MAX 2
 #define SURPRISES_MAX 3
 
-/* A measurement costs some fifty system calls. Once two in a row have shown nothing new, or eight could not be compared,
- * one call of PACE_CALLS is measured. */
+/* A measurement costs some fifty system calls. Once two in a row have shown nothing new, or eight could not be
+ * compared, one call of PACE_CALLS is measured. */
 #define SETTLED 8
 #define COMPARED 4
 #define PACE_CALLS 64
@@ -306,8 +306,8 @@ static void end_pinned(const struct sg_request *request, uint64_t after)
         find_once(SG_DRIVER_PINNED, rise >= all_of(size));
 }
 
-/* A request that was granted although it does not fit shows nothing, and neither does one that nobody judged, or one that
- * relied on what the driver's pool may have, or beside which another program took memory. */
+/* A request that was granted although it does not fit shows nothing, and neither does one that nobody judged, or one
+ * that relied on what the driver's pool may have, or beside which another program took memory. */
 static void note_answer(const struct sg_request *request, bool is_served, const struct look *after)
 {
     uint64_t least = nothing_of(request->size_bytes);

@@ -3,9 +3,9 @@
  * pool (admit/reclaim/pool_room.h).
  *
  * A decision never waits for NVML: the hooks ask between two decisions, at most once a second on the machine, and only
- * where a request needs the pool. NVML is asked on a thread of its own, for which a request waits 100 ms at most. A later
- * answer is for the next requests; until it comes, no second question is asked. Where NVML does not list this process itself, or this process is in a PID namespace of
- * its own, the list says nothing about others and is not used.
+ * where a request needs the pool. NVML is asked on a thread of its own, for which a request waits 100 ms at most. A
+ * later answer is for the next requests; until it comes, no second question is asked. Where NVML does not list this
+ * process itself, or this process is in a PID namespace of its own, the list says nothing about others and is not used.
  */
 #ifndef SG_PRELOAD_HOOKS_PROCESS_LIST_H
 #define SG_PRELOAD_HOOKS_PROCESS_LIST_H

@@ -4,7 +4,8 @@
  *
  * The C library does not know of them (raw_thread.h), and the library counts nothing that they do as the program's. A
  * service thread rests during a fork. It ends before the process changes its credentials, because the C library changes
- * those only of the threads that it knows, and may start again a second later. When only service threads are left, they must end, or the process would not (sg_service_thread_is_alone).
+ * those only of the threads that it knows, and may start again a second later. When only service threads are left, they
+ * must end, or the process would not (sg_service_thread_is_alone).
  *
  * Any thread may call these functions, except where noted.
  */
