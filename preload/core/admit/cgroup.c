@@ -33,13 +33,13 @@ static uint32_t hierarchy_count;
 
 struct level {
     const struct hierarchy *hierarchy;
-    uint32_t path_length;
     uint64_t identity;          /* the same in every process, whatever path it sees for this cgroup */
     uint64_t limit_bytes;       /* min(max, high) */
     uint64_t hard_limit_bytes;  /* max; UNLIMITED: no limit */
     uint64_t unexplained_bytes; /* as in sg_constraint */
     uint64_t used_bytes;        /* as last read; granted_bytes: what this process had been granted then */
     uint64_t granted_bytes;
+    uint32_t path_length;
     bool is_v2, has_been_read;
 };
 
