@@ -118,7 +118,8 @@ static bool read_pool(uint64_t page_bytes, const char *name, uint64_t *number)
 
 uint64_t sg_mapping_surplus_bytes(uint64_t bytes, uint64_t page_bytes, bool *is_possible)
 {
-    uint64_t free = 0, reserved = 0, most = 0, surplus = 0, wanted = bytes / page_bytes;
+    uint64_t free = 0, reserved = 0, most = 0, surplus = 0;
+    uint64_t wanted = page_bytes != 0 ? bytes / page_bytes : 0;
     bool is_known =
         read_pool(page_bytes, "free_hugepages", &free) && read_pool(page_bytes, "resv_hugepages", &reserved);
     uint64_t left = free > reserved ? free - reserved : 0, missing = wanted > left ? wanted - left : 0;

@@ -188,7 +188,8 @@ static void *find_after_us(const char *name, bool includes_libc)
     const struct link_map *object = first_object();
     while (object != NULL && object->l_ld != _DYNAMIC) /* up to this library */
         object = is_libc(object) ? NULL : object->l_next;
-    for (bool is_last = false; object != NULL && !is_last && (object = object->l_next) != NULL;) {
+    bool is_last = object == NULL;
+    while (!is_last && (object = object->l_next) != NULL) {
         void *address;
         is_last = is_libc(object);
         if ((includes_libc || !is_last) && find_as_programs_do(object, name, &address))
