@@ -5,6 +5,7 @@
 
 #include "account/driver_pool.h"
 #include "account/thread_record.h"
+#include "admit/headroom.h"
 #include "admit/snapshot.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,7 +28,7 @@
 #define COMPARED 4
 #define PACE_CALLS 64
 
-uint32_t sg_self_check_trust SG_AT_FORK;
+uint32_t sg_self_check_trust;
 
 /* A look at the machine. */
 struct look {
@@ -60,7 +61,7 @@ static struct {
         uint64_t size_bytes, fall_bytes; /* (atomic) a call that seemed to take far more than its size; 0: none */
         uint32_t confirmed;              /* in a row: the free of such a block gave back as much */
     } excess;
-} state SG_AT_FORK;
+} state;
 
 void sg_self_check_resume(void)
 {
@@ -88,6 +89,8 @@ static bool is_due(struct pace *pace)
 
 void sg_self_check_atfork_child(void)
 {
+    if (sg_headroom_unified() < 0) /* no CUDA yet, and nothing measured: a child touches none of this memory */
+        return;
     sg_store_relaxed(&state.owner, UINT64_C(0));
     sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_TRUSTED);
     state.misses = state.surprises = 0;
