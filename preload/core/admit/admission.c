@@ -428,7 +428,6 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
         sg_lock_release(&sg_decision_lock, &lock);
     request->granted_bytes = 0;
     request->attempt.is_measured = false; /* the figures before were this decision's */
-    request->attempt.pooled_bytes = 0;
     release_signals(request);
     sg_thread_let_cancel();
 }

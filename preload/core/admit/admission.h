@@ -48,7 +48,6 @@ struct sg_attempt {
     uint32_t refreshes;           /* how often the driver's figure was out of date */
     struct sg_givers_asked asked; /* which other processes were asked to give memory back */
     bool is_giving;               /* an answer of one of them may still come */
-    uint64_t pooled_bytes;        /* to be served by the driver's pool, so that no page cache is dropped for it */
     bool can_list;                /* set by the caller: it can ask NVML which processes live */
     bool wants_list;              /* with must_look_again: ask NVML, and then once more */
     bool has_dropped;             /* the driver's pool was already emptied for this request */

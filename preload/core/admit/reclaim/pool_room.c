@@ -348,7 +348,6 @@ void sg_pool_room_begin(struct sg_request *request, bool relies)
 {
     if (!is_for_device(request) || !sg_headroom_last.snapshot.is_valid)
         return;
-    request->attempt.pooled_bytes = smaller(request->size_bytes, sg_pool_room_bytes(request, SG_HEADROOM_ALL));
     sg_self.open.before = read_figures(0);
     request->attempt.is_measured = true;
     request->attempt.relies = relies;

@@ -69,8 +69,8 @@ bool sg_pool_room_may_drop(void);
 /* Empties the pool by drop_caches. Any thread, without the lock. */
 void sg_pool_room_drop(void);
 
-/* Notes the figures of the machine for a request that a new snapshot has just admitted, if it is for device memory, and
- * what the pool is to serve of it. Before it goes in flight. `relies`: it fits with the pool only. */
+/* Notes the figures of the machine for a request that a new snapshot has just admitted, if it is for device memory. Before
+ * it goes in flight. `relies`: it fits with the pool only. */
 void sg_pool_room_begin(struct sg_request *request, bool relies);
 
 /* Measures what the call took from the machine, and corrects the two words. Call it when the call has returned and its
