@@ -17,7 +17,7 @@ static uint32_t is_filtered;  /* (atomic) 1: a filter was found; filters are nev
  * strstr is not called, which takes more than they do on aarch64. */
 static int status_digit(const char *name)
 {
-    char text[256];
+    char text[256] = {0};
     size_t matched = 0; /* characters of `name`, which may straddle two pieces */
     int mode = -1;
     long got, fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC, 0);
