@@ -4,6 +4,7 @@
 #include "admit/context_estimate.h"
 
 #include "admit/admission.h"
+#include "base/pages.h"
 #include "base/atomics.h"
 #include "account/driver_pool.h"
 #include "admit/headroom.h"
@@ -73,20 +74,16 @@ struct sg_context_estimate_figures sg_context_estimate_read(uint64_t own_flight)
     return now;
 }
 
-static uint64_t above(uint64_t more, uint64_t less)
-{
-    return more > less ? more - less : 0;
-}
-
 /* Memory that the driver took by malloc, and promises that were touched meanwhile, are counted already. */
 uint64_t sg_context_estimate_measure(const struct sg_context_estimate_figures *before,
                                      const struct sg_context_estimate_figures *after)
 {
     if (!before->is_quiet || !after->is_quiet || after->asked_bytes - before->asked_bytes > OTHERS_MAX)
         return 0;
-    uint64_t fall = above(before->available_bytes, after->available_bytes);
-    uint64_t booked = above(after->own_bytes, before->own_bytes) + above(before->promised_bytes, after->promised_bytes);
-    uint64_t cost = above(fall, booked), most = most_believed();
+    uint64_t fall = sg_above(before->available_bytes, after->available_bytes);
+    uint64_t booked =
+        sg_above(after->own_bytes, before->own_bytes) + sg_above(before->promised_bytes, after->promised_bytes);
+    uint64_t cost = sg_above(fall, booked), most = most_believed();
     cost = cost < most ? cost : most;
     return cost >= LEAST_COST ? cost : 0;
 }

@@ -7,6 +7,7 @@
  */
 #include "admit/managed_pages.h"
 
+#include "base/pages.h"
 #include "base/atomics.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
@@ -34,11 +35,6 @@ static uint64_t touched_of(uint64_t unexplained, uint64_t base, uint64_t known, 
     return touched < missing ? touched : missing;
 }
 
-static uint64_t larger(uint64_t one, uint64_t other)
-{
-    return one > other ? one : other;
-}
-
 /* The base. While there is no managed memory, it follows the present figures, except while requests are in flight: the
  * driver may or may not have taken those. */
 static uint64_t find_base(uint64_t unexplained, uint64_t known, bool is_quiet)
@@ -59,9 +55,10 @@ static uint64_t touched_on_machine(uint64_t unexplained, uint64_t shared, const 
     uint64_t pooled = sg_driver_pool_counted_bytes();
     sg_peers_sum_cuda(0, &now);
     bool is_quiet = (first->managed_bytes | now.managed_bytes | first->flight_bytes | now.flight_bytes) == 0;
-    uint64_t held = larger(held_of(first, shared), held_of(&now, shared));
+    uint64_t held = sg_larger(held_of(first, shared), held_of(&now, shared));
     uint64_t base = find_base(unexplained, held + pooled, is_quiet);
-    return touched_of(unexplained, base, larger(known_of(first, shared), known_of(&now, shared)) + pooled, first, &now);
+    return touched_of(unexplained, base, sg_larger(known_of(first, shared), known_of(&now, shared)) + pooled, first,
+                      &now);
 }
 
 static uint64_t touched_in_cgroup(const struct sg_constraint *constraint, const struct sg_cuda_sum *first)
@@ -71,7 +68,7 @@ static uint64_t touched_in_cgroup(const struct sg_constraint *constraint, const 
     if (identity == 0)
         return 0;
     sg_peers_sum_cuda(identity, &now);
-    return touched_of(constraint->unexplained_bytes, 0, larger(known_of(first, 0), known_of(&now, 0)), first, &now);
+    return touched_of(constraint->unexplained_bytes, 0, sg_larger(known_of(first, 0), known_of(&now, 0)), first, &now);
 }
 
 void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS])

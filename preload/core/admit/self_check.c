@@ -150,11 +150,6 @@ static void note_surprise(void)
         "cudaMalloc is observed here and not refused (sparkguard --check --cuda)");
 }
 
-static uint64_t above(uint64_t more, uint64_t less)
-{
-    return more > less ? more - less : 0;
-}
-
 /* The kernel's counters lag by some MiB. So three quarters are all, and an eighth is nothing. */
 static uint64_t all_of(uint64_t bytes)
 {
@@ -217,7 +212,7 @@ static struct look look_at_machine(uint64_t own_flight)
     sg_snapshot_refresh(&snapshot);
     return (struct look){
         .is_comparable = snapshot.is_whole && is_alone,
-        .unexplained_bytes = above(snapshot.unexplained_bytes, listed_bytes()),
+        .unexplained_bytes = sg_above(snapshot.unexplained_bytes, listed_bytes()),
         .available_bytes = snapshot.at[0].headroom_bytes,
         .live_bytes = live,
     };
@@ -238,9 +233,9 @@ static void look_for_late(const struct look *now)
         state.late.bytes = 0; /* a busy machine answers too late */
     if (bytes == 0 || !now->is_comparable)
         return;
-    uint64_t taken = above(now->live_bytes, state.late.after.live_bytes),
-             given = above(state.late.after.live_bytes, now->live_bytes);
-    if (above(least + taken, now->unexplained_bytes + given) >= bytes / 2) {
+    uint64_t taken = sg_above(now->live_bytes, state.late.after.live_bytes),
+             given = sg_above(state.late.after.live_bytes, now->live_bytes);
+    if (sg_above(least + taken, now->unexplained_bytes + given) >= bytes / 2) {
         state.late.bytes = 0;
     } else if (since_ns >= RETURN_NS) {
         state.late.bytes = 0;
@@ -302,7 +297,7 @@ bool sg_self_check_begin(const struct sg_request *request)
 
 static void end_pinned(const struct sg_request *request, uint64_t after)
 {
-    uint64_t before = state.shared_before, rise = above(after, before), size = request->size_bytes;
+    uint64_t before = state.shared_before, rise = sg_above(after, before), size = request->size_bytes;
     if (before == SG_UNKNOWN || after == SG_UNKNOWN)
         return;
     if (rise >= all_of(size) || rise < nothing_of(size))
@@ -314,8 +309,8 @@ static void end_pinned(const struct sg_request *request, uint64_t after)
 static void note_answer(const struct sg_request *request, bool is_served, const struct look *after)
 {
     uint64_t least = nothing_of(request->size_bytes);
-    bool is_taken = above(after->unexplained_bytes, state.before.unexplained_bytes) >= least ||
-                    above(state.before.available_bytes, after->available_bytes) >= least;
+    bool is_taken = sg_above(after->unexplained_bytes, state.before.unexplained_bytes) >= least ||
+                    sg_above(state.before.available_bytes, after->available_bytes) >= least;
     if (!is_served && is_taken)
         return;
     if (request->card.identity != 0 || request->attempt.relies || sg_self_check_is_observed(request))
@@ -378,7 +373,7 @@ static void note_given(uint64_t size, uint64_t back)
         return;
     uint64_t fall = state.excess.fall_bytes, noise = nothing_of(size);
     state.excess.size_bytes = 0;
-    if (back <= size + size / 4 || above(fall, back) > noise || above(back, fall) > noise)
+    if (back <= size + size / 4 || sg_above(fall, back) > noise || sg_above(back, fall) > noise)
         return;
     find_always(SG_DRIVER_SIZE, false);
     state.excess.confirmed++;
@@ -404,7 +399,7 @@ void sg_self_check_end(const struct sg_request *request, bool is_served, bool is
     if (is_pinned && is_served) {
         end_pinned(request, shared);
     } else if (!is_pinned && are_comparable(&state.before, &after)) {
-        uint64_t size = request->size_bytes, fall = above(after.unexplained_bytes, state.before.unexplained_bytes);
+        uint64_t size = request->size_bytes, fall = sg_above(after.unexplained_bytes, state.before.unexplained_bytes);
         if (is_refused || is_served)
             note_answer(request, is_served, &after);
         if (is_served && fall < nothing_of(size))
@@ -438,7 +433,7 @@ void sg_self_check_end_free(uint64_t bytes, bool is_freed)
     bool has_pools = sg_driver_pool_is_used();
     sg_lock_release(&sg_decision_lock, &lock);
     note_measured(&state.free, are_comparable(&state.before, &after));
-    uint64_t back = above(state.before.unexplained_bytes, after.unexplained_bytes);
+    uint64_t back = sg_above(state.before.unexplained_bytes, after.unexplained_bytes);
     bool is_back = back >= all_of(bytes), is_kept = back < nothing_of(bytes);
     if (is_freed && are_comparable(&state.before, &after))
         note_given(bytes, back);

@@ -6,6 +6,7 @@
  */
 #include "watch/job_summary.h"
 
+#include "base/pages.h"
 #include "base/atomics.h"
 #include "base/directory.h"
 #include "base/log.h"
@@ -30,11 +31,6 @@ struct sums {
     uint32_t largest_pid;
 };
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static void add_limit(struct sums *sums, uint64_t limit_bytes)
 {
     if (limit_bytes != 0 && (sums->limit_bytes == 0 || limit_bytes < sums->limit_bytes))
@@ -45,7 +41,7 @@ static void add_own(struct sums *sums)
 {
     uint64_t peak_bytes = sg_own->peak[sg_load(&sg_own->peak_index) % 2].total_bytes;
     *sums = (struct sums){.run = SG_RUN(sg_sys_getpid(), sg_procfs_start_ticks(0)),
-                          .peak_bytes = larger(peak_bytes, sg_load(&sg_own->job_peak_bytes)),
+                          .peak_bytes = sg_larger(peak_bytes, sg_load(&sg_own->job_peak_bytes)),
                           .limit_peak_bytes = sg_load(&sg_own->limit_peak_bytes),
                           .process_count = 1,
                           .largest_bytes = peak_bytes,
@@ -73,8 +69,8 @@ static void add_record(struct sums *sums, long fd)
         !read_at(fd, domain, sizeof domain, offsetof(struct sg_segment, domain)))
         return;
     sums->process_count++;
-    sums->peak_bytes = larger(sums->peak_bytes, larger(peak_bytes, job_peak_bytes));
-    sums->limit_peak_bytes = larger(sums->limit_peak_bytes, limit_peak_bytes);
+    sums->peak_bytes = sg_larger(sums->peak_bytes, sg_larger(peak_bytes, job_peak_bytes));
+    sums->limit_peak_bytes = sg_larger(sums->limit_peak_bytes, limit_peak_bytes);
     add_limit(sums, slot.limit_bytes);
     for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
         sums->refused_count += domain[i].refused_count;

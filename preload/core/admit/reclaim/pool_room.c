@@ -5,6 +5,7 @@
 
 #include "account/driver_pool.h"
 #include "account/thread_record.h"
+#include "base/pages.h"
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -30,21 +31,6 @@
 #define REPORTED_NS UINT64_C(5000000000)    /* the same for figures that programs query, perhaps all the time */
 #define ENDING_NS UINT64_C(3000000000)      /* the driver gives a dead process's memory back meanwhile */
 #define DROP_PAUSE_NS UINT64_C(10000000000) /* dropping also empties caches that others fill again */
-
-static uint64_t above(uint64_t more, uint64_t less)
-{
-    return more > less ? more - less : 0;
-}
-
-static uint64_t smaller(uint64_t one, uint64_t other)
-{
-    return one < other ? one : other;
-}
-
-static uint64_t larger(uint64_t one, uint64_t other)
-{
-    return one > other ? one : other;
-}
 
 static bool is_within(const uint64_t *since, uint64_t span_ns)
 {
@@ -74,13 +60,13 @@ static uint64_t noise_bytes(void)
 static uint64_t owned_bytes(const struct sg_cuda_sum *all)
 {
     return all->device_bytes + all->device_bytes / SG_HEADROOM_LISTS_PART + all->managed_bytes +
-           above(all->pinned_bytes, sg_headroom_last.snapshot.shared_bytes);
+           sg_above(all->pinned_bytes, sg_headroom_last.snapshot.shared_bytes);
 }
 
 /* The contexts of guarded processes, by the size of the last ones. */
 static uint64_t context_bytes_of(const struct sg_cuda_sum *all)
 {
-    return all->contexts * smaller(sg_load(&sg_entry_registry()->context_bytes), CONTEXT_MOST);
+    return all->contexts * sg_smaller(sg_load(&sg_entry_registry()->context_bytes), CONTEXT_MOST);
 }
 
 /* NVML's last answer to this process: the words of the registry may be another's lie. Under the lock. */
@@ -99,10 +85,10 @@ static uint64_t unowned_bytes(void)
     if (time_ns != snapshot->time_ns) {
         struct sg_cuda_sum now, *before = &sg_headroom_last.peers.cuda[0];
         sg_peers_sum_cuda(0, &now);
-        owned = larger(owned_bytes(before) + context_bytes_of(before), owned_bytes(&now) + context_bytes_of(&now));
+        owned = sg_larger(owned_bytes(before) + context_bytes_of(before), owned_bytes(&now) + context_bytes_of(&now));
         time_ns = snapshot->time_ns;
     }
-    return above(snapshot->unexplained_bytes, owned);
+    return sg_above(snapshot->unexplained_bytes, owned);
 }
 
 static bool has_list(uint64_t fresh_ns)
@@ -116,7 +102,7 @@ static uint64_t cut_word(uint64_t *word, uint64_t most)
     uint64_t value = sg_load(word);
     if (value > most)
         (void)sg_cas_u64(word, &value, most);
-    return smaller(value, most);
+    return sg_smaller(value, most);
 }
 
 /* Upper bound of the pool. `listed_bytes`: what living programs beyond guarded ones have of it. What is proven cannot be
@@ -125,7 +111,7 @@ static uint64_t most_pooled(uint64_t listed_bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
     uint64_t unowned = unowned_bytes();
-    uint64_t most = above(above(unowned, listed_bytes), cut_word(&registry->pool_disproven_bytes, unowned));
+    uint64_t most = sg_above(sg_above(unowned, listed_bytes), cut_word(&registry->pool_disproven_bytes, unowned));
     (void)cut_word(&registry->pool_proven_bytes, most);
     return most;
 }
@@ -140,8 +126,8 @@ static uint64_t most_by_list(uint64_t fresh_ns)
 static uint64_t risk_bytes(uint32_t parts)
 {
     const struct sg_constraint *machine = &sg_headroom_last.snapshot.at[0];
-    uint64_t left = above(sg_headroom_usable(0, parts, true), machine->floor_bytes);
-    return smaller(left, above(machine->reserve_bytes, machine->floor_bytes));
+    uint64_t left = sg_above(sg_headroom_usable(0, parts, true), machine->floor_bytes);
+    return sg_smaller(left, sg_above(machine->reserve_bytes, machine->floor_bytes));
 }
 
 /* Room of at most `most` bytes, of which `sure` were there when NVML listed all owners. `is_listed`: its list is recent,
@@ -149,17 +135,17 @@ static uint64_t risk_bytes(uint32_t parts)
 static uint64_t room(uint32_t parts, uint64_t most, uint64_t sure, bool is_listed)
 {
     uint64_t taken = sg_headroom_taken(0, parts),
-             short_bytes = above(taken, sg_headroom_last.snapshot.at[0].headroom_bytes);
-    uint64_t proven = smaller(sg_load(&sg_entry_registry()->pool_proven_bytes), most);
+             short_bytes = sg_above(taken, sg_headroom_last.snapshot.at[0].headroom_bytes);
+    uint64_t proven = sg_smaller(sg_load(&sg_entry_registry()->pool_proven_bytes), most);
     uint64_t under_way =
         sg_headroom_under_way(&sg_headroom_last.peers.device_of_machine, sg_entry_own_unbounded_flight(), parts);
-    uint64_t counted = proven, unproven = above(most, proven + noise_bytes());
+    uint64_t counted = proven, unproven = sg_above(most, proven + noise_bytes());
     if (under_way == 0 && is_listed)
         counted += unproven;
     else if (under_way == 0 && !is_within(&sg_entry_registry()->pool_missed_ns, MISSED_NS))
         counted += unproven / 2;
-    sure = smaller(sure, counted);
-    return above(sure, short_bytes) + smaller(above(counted, sure), risk_bytes(parts));
+    sure = sg_smaller(sure, counted);
+    return sg_above(sure, short_bytes) + sg_smaller(sg_above(counted, sure), risk_bytes(parts));
 }
 
 static bool has_pool(void)
@@ -171,8 +157,8 @@ static bool has_pool(void)
 static uint64_t room_by_list(uint32_t parts, uint64_t fresh_ns, bool is_new)
 {
     bool is_listed = has_list(fresh_ns);
-    uint64_t most = most_by_list(fresh_ns), then = above(list.unowned_bytes, list.beyond_bytes);
-    uint64_t since = is_listed ? above(most, then) : 0;
+    uint64_t most = most_by_list(fresh_ns), then = sg_above(list.unowned_bytes, list.beyond_bytes);
+    uint64_t since = is_listed ? sg_above(most, then) : 0;
     return room(parts, most - since + since / 2, is_listed && is_new ? most - since : 0, is_listed);
 }
 
@@ -199,7 +185,7 @@ uint64_t sg_pool_room_most_bytes(void)
 {
     if (sg_headroom_unified() == 0 || !sg_driver_pool_is_used())
         return 0;
-    return above(above(unowned_bytes(), has_list(FRESH_NS) ? list.beyond_bytes : 0), noise_bytes());
+    return sg_above(sg_above(unowned_bytes(), has_list(FRESH_NS) ? list.beyond_bytes : 0), noise_bytes());
 }
 
 /* Whether the process is about to end, ending, or gone since the last snapshot. */
@@ -277,11 +263,11 @@ uint64_t sg_pool_room_owned_bytes(void)
 void sg_pool_room_note_list(uint64_t listed_bytes, uint64_t owned_before)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t before = unowned_before, owned = smaller(owned_before, sg_pool_room_owned_bytes());
+    uint64_t before = unowned_before, owned = sg_smaller(owned_before, sg_pool_room_owned_bytes());
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    list.beyond_bytes = above(listed_bytes, owned);
-    list.unowned_bytes = smaller(before, unowned_before);
+    list.beyond_bytes = sg_above(listed_bytes, owned);
+    list.unowned_bytes = sg_smaller(before, unowned_before);
     list.time_ns = sg_clock_ns(CLOCK_MONOTONIC);
     sg_store(&registry->listed_bytes, list.beyond_bytes); /* for tools, which do not ask */
     sg_store(&registry->listed_ns, list.time_ns);
@@ -368,9 +354,9 @@ static void note_miss(const struct sg_request *request, uint64_t fall_bytes)
     sg_store(&registry->pool_proven_bytes, UINT64_C(0));
     if (!request->attempt.relies || is_within(&registry->ended_ns, ENDING_NS)) /* a dead process's is on its way */
         return;
-    uint64_t served = above(request->size_bytes, fall_bytes);
+    uint64_t served = sg_above(request->size_bytes, fall_bytes);
     if (before->is_listed)
-        sg_fetch_add(&registry->pool_disproven_bytes, above(before->most_pooled_bytes, served));
+        sg_fetch_add(&registry->pool_disproven_bytes, sg_above(before->most_pooled_bytes, served));
     else
         sg_store(&registry->pool_missed_ns, sg_clock_ns(CLOCK_MONOTONIC));
 }
@@ -381,7 +367,7 @@ static void note_served(uint64_t served_bytes)
     struct sg_registry *registry = sg_entry_registry();
     const struct sg_pool_figures *before = &sg_self.open.before;
     fallen_bytes = 0;
-    (void)sg_sub_clamped(&registry->pool_disproven_bytes, above(served_bytes, before->most_pooled_bytes));
+    (void)sg_sub_clamped(&registry->pool_disproven_bytes, sg_above(served_bytes, before->most_pooled_bytes));
     if (served_bytes > before->proven_bytes + noise_bytes())
         sg_store(&registry->pool_missed_ns, UINT64_C(0));
 }
@@ -408,10 +394,10 @@ void sg_pool_room_end(struct sg_request *request, bool is_granted)
     sg_lock_acquire(&sg_decision_lock, &lock);
     sg_headroom_look(false);
     struct sg_pool_figures now = read_figures(request->granted_bytes);
-    uint64_t fall = above(now.unexplained_bytes, before->unexplained_bytes);
-    uint64_t others = above(above(now.own_bytes, before->own_bytes), is_granted ? request->size_bytes : 0);
+    uint64_t fall = sg_above(now.unexplained_bytes, before->unexplained_bytes);
+    uint64_t others = sg_above(sg_above(now.own_bytes, before->own_bytes), is_granted ? request->size_bytes : 0);
     if (before->is_quiet && now.is_quiet && before->others_bytes == now.others_bytes)
-        learn(request, above(fall, others), is_granted); /* less what other threads were granted */
+        learn(request, sg_above(fall, others), is_granted); /* less what other threads were granted */
     request->attempt.is_measured = false;
     sg_lock_release(&sg_decision_lock, &lock);
 }

@@ -11,6 +11,7 @@
  */
 #include "hooks/cuda/meminfo.h"
 
+#include "base/pages.h"
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
 #include "hooks/cuda/mempool.h"
@@ -37,16 +38,11 @@ static bool is_bounded_by_cgroups(void)
     return device <= sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
 }
 
-static uint64_t smaller(uint64_t one, uint64_t other)
-{
-    return one < other ? one : other;
-}
-
 /* The bytes that a device of `total` bytes can give: total less the reserve, but at least the smaller of total and
  * reserve. */
 static uint64_t of_device(uint64_t total, uint64_t reserve)
 {
-    uint64_t above = total > reserve ? total - reserve : 0, least = smaller(total, reserve);
+    uint64_t above = total > reserve ? total - reserve : 0, least = sg_smaller(total, reserve);
     return above > least ? above : least;
 }
 
@@ -58,7 +54,7 @@ static uint64_t total_of(const struct sg_capacity *capacity, uint64_t device_tot
     if (known != 0)
         return known;
     uint64_t all = capacity->all_bytes >= STEP_BYTES ? capacity->all_bytes : capacity->most_bytes;
-    uint64_t total = smaller(all, of_device(device_total, capacity->reserve_bytes));
+    uint64_t total = sg_smaller(all, of_device(device_total, capacity->reserve_bytes));
     total = total >= STEP_BYTES ? total / STEP_BYTES * STEP_BYTES : total != 0 ? total : 1;
     return sg_cas_u64(&fixed_total, &known, total) ? total : known;
 }
