@@ -4,6 +4,7 @@
 #include "admit/headroom.h"
 
 #include "admit/bounds.h"
+#include "base/pages.h"
 #include "base/atomics.h"
 #include "account/commits.h"
 #include "account/tmpfs_ranges.h"
@@ -546,15 +547,12 @@ uint64_t sg_headroom_for_cuda(bool is_bounded, uint64_t pooled_bytes)
     return sg_headroom_last.snapshot.is_valid && least > 0 ? (uint64_t)least : 0;
 }
 
-uint64_t sg_headroom_in_cgroups(void)
+uint64_t sg_headroom_for_host(void)
 {
     uint64_t least = UINT64_MAX;
-    for (uint32_t i = 1; i < sg_headroom_last.snapshot.count; i++) {
-        uint64_t usable = sg_headroom_usable(i, SG_HEADROOM_ALL, false),
-                 reserve = sg_headroom_last.snapshot.at[i].reserve_bytes;
-        uint64_t headroom = usable > reserve ? usable - reserve : 0;
-        least = headroom < least ? headroom : least;
-    }
+    for (uint32_t i = 0; i < sg_headroom_last.snapshot.count; i++)
+        least = sg_smaller(least, sg_above(sg_headroom_usable(i, SG_HEADROOM_ALL, false),
+                                           sg_headroom_last.snapshot.at[i].reserve_bytes));
     return least;
 }
 

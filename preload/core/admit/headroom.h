@@ -128,8 +128,9 @@ uint64_t sg_headroom_for_cuda(bool is_bounded, uint64_t pooled_bytes);
 /* CUDA memory that all guarded programs together could have, with what they have. The reserve is not subtracted. */
 uint64_t sg_headroom_for_all_cuda(void);
 
-/* Bytes above their reserves that the cgroups leave to this process; UINT64_MAX: no cgroup bounds it. */
-uint64_t sg_headroom_in_cgroups(void);
+/* Bytes above the reserves of the machine and all cgroups that one request for host memory could get; UINT64_MAX: the
+ * last snapshot has no constraint. */
+uint64_t sg_headroom_for_host(void);
 
 /* MemFree at this moment. Costs a twentieth of a snapshot. With SPARKGUARD_SYSTEM_ROOT set, it takes a snapshot. */
 uint64_t sg_headroom_measure_free(void);

@@ -116,18 +116,6 @@ static void fill_constraint(struct sg_observed_constraint *out, uint32_t number)
         .usable_bytes = sg_headroom_usable(number, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT, false)};
 }
 
-static uint64_t host_bytes(void)
-{
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < sg_headroom_last.snapshot.count; i++) {
-        uint64_t usable = sg_headroom_usable(i, SG_HEADROOM_ALL, false),
-                 reserve = sg_headroom_last.snapshot.at[i].reserve_bytes;
-        uint64_t above = usable > reserve ? usable - reserve : 0;
-        least = above < least ? above : least;
-    }
-    return least;
-}
-
 void sg_observe(int registry, const struct sg_observer *observer, struct sg_observation *out)
 {
     *out = (struct sg_observation){.left_bytes = UINT64_MAX};
@@ -152,7 +140,7 @@ void sg_observe(int registry, const struct sg_observer *observer, struct sg_obse
     out->count = snapshot->count;
     for (uint32_t i = 0; i < snapshot->count; i++)
         fill_constraint(&out->at[i], i);
-    out->host_bytes = host_bytes();
+    out->host_bytes = sg_headroom_for_host();
     out->device_bytes = sg_headroom_for_cuda(false, sg_pool_room_for_all(true));
     out->limit_bytes = sg_headroom_limit_bytes();
     out->is_limit_bound = (sg_own->slot.flags & SG_SLOT_LIMIT_BOUND) != 0;
