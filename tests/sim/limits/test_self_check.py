@@ -175,6 +175,18 @@ def holds(sim, function, count):
     return gates, [f"{function}:{i + 1}:{gate}" for i, gate in enumerate(gates)]
 
 
+def beside_held_calls(other, tenant, gates):
+    """The neighbour goes a step on while each call is held; then the program ends. Returns what it said."""
+    other.quiet()
+    for gate in gates:
+        wait_until(lambda: gate.with_name(f"{gate.name}.held").exists())
+        other.go()
+        other.quiet()
+        gate.touch()
+    tenant.quiet()
+    return tenant.finish()
+
+
 @pytest.mark.parametrize("frees", [False, True])
 def test_neighbour_that_takes_memory_beside_three_calls_is_no_surprise(sim, spark, frees):
     """It is not guarded, and keeps what it took."""
@@ -185,14 +197,7 @@ def test_neighbour_that_takes_memory_beside_three_calls_is_no_surprise(sim, spar
     with sim.tenant(taker, **spark | {"SPARKGUARD_DISABLE": "1"}) as other, sim.tenant(
         text, **spark | {"SGSIM_HOLD": ",".join(hold)}
     ) as tenant:
-        other.quiet()
-        for gate in gates:
-            wait_until(lambda: gate.with_name(f"{gate.name}.held").exists())
-            other.go()
-            other.quiet()
-            gate.touch()
-        tenant.quiet()
-        done = tenant.finish()
+        done = beside_held_calls(other, tenant, gates)
         assert (done.result, OBSERVED in done.stderr) == (OUT_OF_MEMORY, False)
 
 
@@ -212,14 +217,7 @@ say(result=take("cuMemAlloc_v2", {ROOM + GIB})[0])
     with sim.tenant(taker, **spark | {"SPARKGUARD_DISABLE": "1"}) as other, sim.tenant(
         BEGIN + text, **spark | {"SGSIM_HOLD": ",".join(hold)}
     ) as tenant:
-        other.quiet()
-        for gate in gates:
-            wait_until(lambda: gate.with_name(f"{gate.name}.held").exists())
-            other.go()
-            other.quiet()
-            gate.touch()
-        tenant.quiet()
-        done = tenant.finish()
+        done = beside_held_calls(other, tenant, gates)
         assert (done.result, OBSERVED in done.stderr) == (OUT_OF_MEMORY, False)
 
 
