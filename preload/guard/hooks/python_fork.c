@@ -21,23 +21,28 @@ static int resume(void *unused)
     return 0;
 }
 
-/* A function of the interpreter in this process, which stays loaded. NULL: there is none that counts threads. */
-static void *find(const char *name)
+/* The version of the interpreter in this process, which stays loaded. NULL: there is none that counts threads. */
+static const unsigned long *find_version(void)
+{
+    const unsigned long *version = sg_elf_symbols_variable("Py_Version");
+    return version != NULL && *version >= COUNTS_THREADS_SINCE ? version : NULL;
+}
+
+/* A function of that interpreter; NULL: it has none of this name. */
+static void *find(const unsigned long *version, const char *name)
 {
     struct sg_object interpreter;
-    const unsigned long *version = sg_elf_symbols_variable("Py_Version");
-    if (version == NULL || *version < COUNTS_THREADS_SINCE || !sg_loaded_holding(version, &interpreter))
-        return NULL;
-    return sg_loaded_find(&interpreter, name);
+    return version != NULL && sg_loaded_holding(version, &interpreter) ? sg_loaded_find(&interpreter, name) : NULL;
 }
 
 bool sg_python_fork_end_helpers(void)
 {
     int (*is_initialized)(void) = NULL;
     uint32_t ours = sg_service_thread_count();
-    if (ours == 0 || sg_elf_symbols_variable("Py_Version") == NULL || sg_procfs_threads(0) > 1 + ours)
+    const unsigned long *version = ours != 0 ? find_version() : NULL;
+    if (version == NULL || sg_procfs_threads(0) > 1 + ours)
         return false;
-    void *found = find("Py_IsInitialized");
+    void *found = find(version, "Py_IsInitialized");
     memcpy(&is_initialized, &found, sizeof found);
     return is_initialized != NULL && is_initialized() != 0 && sg_watchdog_end_helpers();
 }
@@ -45,7 +50,7 @@ bool sg_python_fork_end_helpers(void)
 void sg_python_fork_resume_helpers(void)
 {
     int (*add_pending_call)(int (*)(void *), void *) = NULL;
-    void *found = find("Py_AddPendingCall");
+    void *found = find(find_version(), "Py_AddPendingCall");
     memcpy(&add_pending_call, &found, sizeof found);
     if (add_pending_call == NULL || add_pending_call(resume, NULL) != 0)
         (void)resume(NULL);
