@@ -105,8 +105,8 @@ void sg_ledger_bar_arrays(void);
 /* Sets what ample headroom allows from now on.
  * array_credit_bytes   of a thread, at most SG_ARRAY_CREDIT_MAX; 0 takes all credit back.
  * promise_slack_bytes  by how much the promised bytes may exceed the bytes held before a release lowers them, at most
- *                      SG_PROMISE_SLACK_MAX. Lowering takes a lock and two system calls, so it is done for many releases
- *                      at once. */
+ *                      SG_PROMISE_SLACK_MAX. Lowering takes a lock and two system calls, so it is done for many
+ *                      releases at once. */
 #define SG_ARRAY_CREDIT_MAX (UINT64_C(64) << 20)
 #define SG_PROMISE_SLACK_MAX (UINT64_C(256) << 20)
 void sg_ledger_set_slack(uint64_t array_credit_bytes, uint64_t promise_slack_bytes);

@@ -136,8 +136,9 @@ uint64_t sg_mapping_huge_page_bytes(int flags)
     return log2 != 0 ? UINT64_C(1) << log2 : default_huge_bytes();
 }
 
-/* Describes a mapping of huge pages. They come from the huge page pool, which is not part of MemAvailable. What the pool
- * lacks (surplus pages) the kernel takes from ordinary memory, within the call. If it will not, it fails by itself. */
+/* Describes a mapping of huge pages. They come from the huge page pool, which is not part of MemAvailable. What the
+ * pool lacks (surplus pages) the kernel takes from ordinary memory, within the call. If it will not, it fails by
+ * itself. */
 static void describe_huge(struct sg_mapping_kind *mapping, size_t length, int flags, const struct stat *info)
 {
     /* A file has its own page size, whatever the flags say. */

@@ -41,8 +41,8 @@ struct sg_mark {
 #define SG_FRAME_END() ((uintptr_t)__builtin_frame_address(0) + 2 * sizeof(uintptr_t))
 #endif
 
-/* What is noted before a call for device memory, to measure what it took (admit/reclaim/pool_room.h). Unexplained: by no
- * counter of the kernel. */
+/* What is noted before a call for device memory, to measure what it took (admit/reclaim/pool_room.h). Unexplained: by
+ * no counter of the kernel. */
 struct sg_pool_figures {
     uint64_t unexplained_bytes;
     uint64_t own_bytes, others_bytes; /* device memory of guarded processes */

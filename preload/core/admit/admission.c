@@ -221,8 +221,8 @@ static bool fits_at_first(const struct sg_request *request, struct sg_answer *an
     return sg_check_fits(request, SG_HEADROOM_ALL, 0, answer);
 }
 
-/* Whether the request needs the driver's pool, and NVML's list of processes would tell more of it. An older list will do
- * for a request that it admits. */
+/* Whether the request needs the driver's pool, and NVML's list of processes would tell more of it. An older list will
+ * do for a request that it admits. */
 static bool wants_list(const struct sg_request *request, enum sg_verdict verdict)
 {
     return request->attempt.can_list && request->card.identity == 0 &&

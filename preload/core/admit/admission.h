@@ -103,7 +103,8 @@ struct sg_request {
  * True: `granted_bytes` are in flight, signals are blocked if holds_signals is set, and sg_admission_settle must
  * follow. In observe mode requests that do not fit are admitted as well; those that would have been refused are
  * recorded.
- * False with attempt.must_look_again: nothing was decided; see that field. False without it: refused, counted and reported. */
+ * False with attempt.must_look_again: nothing was decided; see that field. False without it: refused, counted and
+ * reported. */
 bool sg_admission_ask(struct sg_request *request);
 
 /* Puts `bytes` in flight without a decision. For a request whose headroom is there already but whose real call may
@@ -123,9 +124,9 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes);
  * For a call that the program left, by longjmp for example. */
 void sg_admission_abandon(void);
 
-/* Decides a request for host memory of up to LARGE that no credit pays. `call`: the function name that the program used.
- * True: `bytes` are in flight and signals are blocked; sg_admission_settle_small must follow once the real call has
- * returned and `kept_bytes` of them are charged. False: refused, recorded, nothing in flight. */
+/* Decides a request for host memory of up to LARGE that no credit pays. `call`: the function name that the program
+ * used. True: `bytes` are in flight and signals are blocked; sg_admission_settle_small must follow once the real call
+ * has returned and `kept_bytes` of them are charged. False: refused, recorded, nothing in flight. */
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call);
 void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes);
 
@@ -145,7 +146,8 @@ struct sg_capacity {
 };
 void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups);
 
-/* Whether NVML's list of processes would tell more of the driver's pool before sg_admission_measure, by a new snapshot. */
+/* Whether NVML's list of processes would tell more of the driver's pool before sg_admission_measure, by a new
+ * snapshot. */
 bool sg_admission_wants_list(void);
 
 /* Takes this process's registry entry, if one can be had. Call it before reading anything from the registry. Takes the

@@ -98,7 +98,8 @@ static uint64_t left_of(struct level *level)
     return level->limit_bytes > level->used_bytes ? level->limit_bytes - level->used_bytes : 0;
 }
 
-/* Makes room for one more level if it leaves less than one of the others: of those, the one that leaves the most goes. */
+/* Makes room for one more level if it leaves less than one of the others: of those, the one that leaves the most
+ * goes. */
 static bool make_room(struct level *more)
 {
     static bool has_reported;

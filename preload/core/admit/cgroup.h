@@ -13,7 +13,8 @@
 uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1]);
 
 /* Calls `visit` for each cgroup above this process that is visible, whether it bounds memory or not, the lowest first.
- * `path`: the part of `directory` below the mount, "" for the mount. Each hierarchy that may bound memory is visited. */
+ * `path`: the part of `directory` below the mount, "" for the mount. Each hierarchy that may bound memory is
+ * visited. */
 typedef void sg_cgroup_visit(const char *directory, const char *path, bool is_v2, void *data);
 void sg_cgroup_visit_all(sg_cgroup_visit *visit, void *data);
 

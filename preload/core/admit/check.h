@@ -19,8 +19,8 @@ void sg_check_join(void);
 /* In a forked child: the parent's promises are noted as inherited, at the child's first decision. */
 void sg_check_atfork_child(void);
 
-/* Whether the request fits the job's limit, exceeded by at most `grace_bytes`. `parts`: see sg_check_constraints. False:
- * *answer is set. */
+/* Whether the request fits the job's limit, exceeded by at most `grace_bytes`. `parts`: see sg_check_constraints.
+ * False: *answer is set. */
 bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint32_t parts, struct sg_answer *answer);
 
 /* Whether the MAP_NORESERVE memory that may have been touched since the last scan could take the job over its limit, if
@@ -42,8 +42,8 @@ static inline bool sg_check_is_beyond_own_limit(const struct sg_request *request
 }
 
 /* Whether the request fits every constraint above its reserve: the machine and its cgroups, or the card. `parts`: enum
- * sg_headroom_part, what counts as taken, and whether the driver's pool counts. `expected_bytes`: memory that comes back
- * to the machine; counts as usable. Always sets *answer: the tightest constraint and its figures. */
+ * sg_headroom_part, what counts as taken, and whether the driver's pool counts. `expected_bytes`: memory that comes
+ * back to the machine; counts as usable. Always sets *answer: the tightest constraint and its figures. */
 bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes,
                           struct sg_answer *answer);
 

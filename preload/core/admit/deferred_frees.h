@@ -1,8 +1,8 @@
 /*
  * deferred_frees.h - bytes that this process has freed and the kernel does not show yet.
  *
- * A driver may return pages late. A request that would fit with these bytes waits for them before it is refused. Drivers
- * that list pools keep the pages (pool_room.h): there nothing is due.
+ * A driver may return pages late. A request that would fit with these bytes waits for them before it is refused.
+ * Drivers that list pools keep the pages (pool_room.h): there nothing is due.
  */
 #ifndef SG_PRELOAD_ADMIT_DEFERRED_FREES_H
 #define SG_PRELOAD_ADMIT_DEFERRED_FREES_H

@@ -504,7 +504,8 @@ void sg_headroom_scan(void)
     sg_tmpfs_begin_scan();
     sg_ledger_begin_scan();
     struct sg_tracker_scan found = sg_tracker_scan();
-    /* Both words are stored before the promises are lowered, or other processes would subtract the same growth twice. */
+    /* Both words are stored before the promises are lowered, or other processes would subtract the same growth
+     * twice. */
     sg_store(&sg_entry_own()->scanned_anonymous_bytes, found.expected_anonymous_bytes);
     state.scan_ns = sg_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;

@@ -61,7 +61,8 @@ enum { SG_SNAPSHOT_FILE_BYTES = 16384 };
  * its text, or NULL. */
 const char *sg_snapshot_read(const char *path);
 
-/* The field `total` of a file of the kernel less the `count` fields that explain parts of it; not below 0. Any thread. */
+/* The field `total` of a file of the kernel less the `count` fields that explain parts of it; not below 0. Any
+ * thread. */
 uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char *const *explained, size_t count);
 
 /* The part of MemTotal that no counter of /proc/meminfo explains, in KiB: what CUDA programs hold, and what the driver
@@ -72,8 +73,8 @@ uint64_t sg_snapshot_unexplained_kib(const char *meminfo);
  * sparkguard --set has set, and the user's bounds. */
 void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine);
 
-/* The same for the watchdog, from limit_bytes and the options alone: neither sparkguard --set nor a user's bound decides
- * who is ended, or when. Options that leave nothing of the constraint count as not set. */
+/* The same for the watchdog, from limit_bytes and the options alone: neither sparkguard --set nor a user's bound
+ * decides who is ended, or when. Options that leave nothing of the constraint count as not set. */
 void sg_snapshot_set_danger_lines(struct sg_constraint *constraint, bool is_machine);
 
 #endif

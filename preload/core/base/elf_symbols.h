@@ -46,8 +46,8 @@ void *sg_elf_symbols_between(const char *name);
 enum sg_order { SG_ORDER_OURS, SG_ORDER_BEFORE, SG_ORDER_UNKNOWN };
 enum sg_order sg_elf_symbols_before(const char *name, void **address);
 
-/* The variable that the dynamic linker binds `name` to: the program's copy of a variable of the libc, if the program has
- * one. NULL: no object up to the libc defines a variable of that name. */
+/* The variable that the dynamic linker binds `name` to: the program's copy of a variable of the libc, if the program
+ * has one. NULL: no object up to the libc defines a variable of that name. */
 const void *sg_elf_symbols_variable(const char *name);
 
 /* A function of the vDSO; NULL if there is no vDSO or no such function. Keeps errno. */

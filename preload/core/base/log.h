@@ -4,7 +4,8 @@
  * A line is written to descriptor 2 by one write. Descriptor 2 must be the standard error that the program started with
  * (same device and inode), or a terminal. Nothing is written if 2 was closed at the start, because the program may have
  * opened a data file or a socket there. On a terminal, the line replaces what stands before the cursor, such as a
- * progress bar; a file gets no escape sequences. Never blocks, never raises a signal (file.h), never allocates. Any thread.
+ * progress bar; a file gets no escape sequences. Never blocks, never raises a signal (file.h), never allocates. Any
+ * thread.
  */
 #ifndef SG_PRELOAD_BASE_LOG_H
 #define SG_PRELOAD_BASE_LOG_H

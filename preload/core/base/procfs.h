@@ -25,7 +25,8 @@ bool sg_procfs_is_killed(uint32_t pid);
 /* The number of threads (stat, field 20), 0 if unknown. */
 uint64_t sg_procfs_threads(uint32_t pid);
 
-/* The number of children of this thread that have not been waited for; more than 60 may be missing. 0 also if unknown. */
+/* The number of children of this thread that have not been waited for; more than 60 may be missing. 0 also if
+ * unknown. */
 uint32_t sg_procfs_children(void);
 
 /* Whether the first thread of this process has ended and at most `threads` others are left. An ended first thread stays
@@ -58,9 +59,9 @@ void sg_procfs_atfork_child(void);
  * (measured on a 2-core VM, Linux 6.18). */
 bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes);
 
-/* How much CLOCK_MONOTONIC of this process's time namespace is ahead of the machine's, which sg_clock_ns subtracts: processes
- * compare such times in the registry. find reads it; 0 if the kernel knows none. Call it before the first time is shown to
- * others. */
+/* How much CLOCK_MONOTONIC of this process's time namespace is ahead of the machine's, which sg_clock_ns subtracts:
+ * processes compare such times in the registry. find reads it; 0 if the kernel knows none. Call it before the first
+ * time is shown to others. */
 extern int64_t sg_procfs_clock_offset_ns; /* (atomic) */
 void sg_procfs_find_clock_offset(void);
 

@@ -13,8 +13,8 @@ static uint32_t was_readable; /* (atomic) 1: /proc/self/status could be read at 
 static uint32_t is_filtered;  /* (atomic) 1: a filter was found; filters are never removed */
 
 /* The character after `name`, which begins with a newline and has no other, in /proc/self/status; '0' if the file does
- * not contain `name`; -errno if it cannot be read. The thread may have little stack: the pieces are small, and the libc's
- * strstr is not called, which takes more than they do on aarch64. */
+ * not contain `name`; -errno if it cannot be read. The thread may have little stack: the pieces are small, and the
+ * libc's strstr is not called, which takes more than they do on aarch64. */
 static int status_digit(const char *name)
 {
     char text[256] = {0};

@@ -94,7 +94,8 @@ static bool is_unified(void)
     return has_entries && copy->pool_proven_bytes != 0; /* programs that have ended gave it back to the driver */
 }
 
-/* Decides as a CUDA program that knows what the running ones have found out. Its context is not counted: it has none. */
+/* Decides as a CUDA program that knows what the running ones have found out. Its context is not counted: it has
+ * none. */
 static void take_unified(void)
 {
     sg_own->slot.flags &= ~(uint32_t)SG_SLOT_UNIFIED; /* of the last observation */

@@ -49,17 +49,17 @@ struct sg_observer {
     uint64_t reserve_bytes; /* its reserve, as by sparkguard --set; 0: by the options */
 };
 
-/* Observes. `registry`: a descriptor of the registry's file, open for reading; negative: there is none. Options are those
- * of the environment at the first call. */
+/* Observes. `registry`: a descriptor of the registry's file, open for reading; negative: there is none. Options are
+ * those of the environment at the first call. */
 void sg_observe(int registry, const struct sg_observer *observer, struct sg_observation *out);
 
-/* The number of entries in the registry, and one of them: NULL if nobody has it. Words of an entry are copies, and may be
- * damaged or hostile. Valid until the next sg_observe(). */
+/* The number of entries in the registry, and one of them: NULL if nobody has it. Words of an entry are copies, and may
+ * be damaged or hostile. Valid until the next sg_observe(). */
 uint32_t sg_observe_count(void);
 const struct sg_registry_entry *sg_observe_entry(uint32_t number);
 
-/* The promised bytes of an entry that sg_observe_entry() returns, as all others count them. Ranges of shared memory count
- * in full. */
+/* The promised bytes of an entry that sg_observe_entry() returns, as all others count them. Ranges of shared memory
+ * count in full. */
 uint64_t sg_observe_promise(uint32_t number);
 
 /* What is left of the claim in such an entry; 0: it is no claim, or one that waits. */

@@ -44,7 +44,8 @@ static uint32_t job_count;
 
 static bool has_begun, counts_own;
 
-/* Whoever waits for a claim tries again within a second, and stamps its entry. An older stamp is a stopped process's. */
+/* Whoever waits for a claim tries again within a second, and stamps its entry. An older stamp is a stopped
+ * process's. */
 #define STOPPED_NS UINT64_C(3000000000)
 
 /* The claim that this process has queued; NULL: none. */

@@ -53,7 +53,8 @@ uint64_t sg_claims_lent_to(uint64_t job);
 long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share);
 
 /* The number of queued claims that are decided on before this process's: not those of stopped processes, which have
- * their turn when they go on. Call it at each try, once a second at least: it shows that this process is not stopped. */
+ * their turn when they go on. Call it at each try, once a second at least: it shows that this process is not
+ * stopped. */
 uint64_t sg_claims_count_before(void);
 
 /* Grants the queued claim; or gives it up. */

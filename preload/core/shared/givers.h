@@ -3,9 +3,9 @@
  * (sparkguard_on_pressure) are asked one after another, the one whose job holds the most beyond its claims first, for
  * its share (sparkguard --share). A job that holds no more than it has claimed is not asked.
  *
- * The asking process writes how much is missing into the other's registry entry and wakes its thread there. The callback
- * runs in the other process, outside of any allocation. Nobody waits for it: the request is judged again when memory
- * becomes free, or when a callback returns, and decided at its deadline.
+ * The asking process writes how much is missing into the other's registry entry and wakes its thread there. The
+ * callback runs in the other process, outside of any allocation. Nobody waits for it: the request is judged again when
+ * memory becomes free, or when a callback returns, and decided at its deadline.
  */
 #ifndef SG_PRELOAD_SHARED_GIVERS_H
 #define SG_PRELOAD_SHARED_GIVERS_H
@@ -30,8 +30,8 @@ struct sg_givers_asked {
  * ago. Returns whether an answer may still come. Any thread, without the decision lock. */
 bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes);
 
-/* Call it where the request waits no longer. Nobody waits for those that have not answered until they do; they are still
- * asked. Any thread. */
+/* Call it where the request waits no longer. Nobody waits for those that have not answered until they do; they are
+ * still asked. Any thread. */
 void sg_givers_give_up(const struct sg_givers_asked *asked);
 
 /* ---- the side that is asked ---- */
@@ -52,8 +52,8 @@ void sg_givers_note_no_thread(void);
 /* In a forked child: it has no callback and no thread for one. */
 void sg_givers_atfork_child(void);
 
-/* Waits until this process is asked for memory after question `seen`, at most `timeout_ns`, below 1 s. Returns the number
- * of the last question, and in *bytes how much is missing. One thread. */
+/* Waits until this process is asked for memory after question `seen`, at most `timeout_ns`, below 1 s. Returns the
+ * number of the last question, and in *bytes how much is missing. One thread. */
 uint32_t sg_givers_wait(uint32_t seen, uint64_t timeout_ns, uint64_t *bytes);
 
 /* Answers question `sequence`: the callback has returned. Wakes those who wait for memory. */

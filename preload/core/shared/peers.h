@@ -52,8 +52,8 @@ struct sg_peers {
  * 1 MiB or more. Without a queued request of our own, all requests count as queued before. */
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel);
 
-/* The promised bytes of entry `number` as sg_peers_sum() counts them, with ranges of shared memory in full. Call it after
- * that. */
+/* The promised bytes of entry `number` as sg_peers_sum() counts them, with ranges of shared memory in full. Call it
+ * after that. */
 uint64_t sg_peers_promised_by(uint32_t number, bool asks_kernel);
 
 /* Sums up CUDA memory alone. Fills *sum for the cgroup with identity `level`; 0: for the machine. */

@@ -34,8 +34,8 @@
 /* ---- the registry entry; under the decision lock, except where noted ---- */
 
 /* What is due before a decision. JOIN: this process has a shared segment and neither holds an entry nor has given up.
- * CHECK: 500 ms have passed since the last check of the registry file's place. Call sg_headroom_forget() before joining:
- * a place in one registry's order means nothing in another. */
+ * CHECK: 500 ms have passed since the last check of the registry file's place. Call sg_headroom_forget() before
+ * joining: a place in one registry's order means nothing in another. */
 enum sg_registry_step { SG_REGISTRY_NOTHING, SG_REGISTRY_JOIN, SG_REGISTRY_CHECK };
 enum sg_registry_step sg_registry_due(void);
 
@@ -83,8 +83,8 @@ uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const ui
 
 /* ---- claims of jobs (claims.h) ---- */
 
-/* Takes a second registry entry, for a claim of this process's job and in its cgroups. Returns the descriptor whose lock
- * keeps the entry, or -errno; *entry is the entry. Under the decision lock. */
+/* Takes a second registry entry, for a claim of this process's job and in its cgroups. Returns the descriptor whose
+ * lock keeps the entry, or -errno; *entry is the entry. Under the decision lock. */
 struct sg_claim_entry {
     uint64_t wanted_bytes, place, share;
     int64_t priority;

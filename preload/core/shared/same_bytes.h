@@ -61,8 +61,8 @@ uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end);
 /* Bytes that the processes of a job together held of shared memory when it was gathered. */
 uint64_t sg_same_bytes_held_by(uint64_t job);
 
-/* Whether the ranges of entry `number` have changed since they were gathered, or are being changed. *gathered_bytes: the
- * part that was gathered, 0 if unchanged. */
+/* Whether the ranges of entry `number` have changed since they were gathered, or are being changed. *gathered_bytes:
+ * the part that was gathered, 0 if unchanged. */
 bool sg_same_bytes_has_changed(uint32_t number, const struct sg_registry_entry *entry, uint64_t *gathered_bytes);
 
 /* Memory that forked children still hold and their parents do not: begin, note each process, then read the results from
@@ -75,7 +75,8 @@ bool sg_same_bytes_heirs(uint32_t number, uint64_t *job, uint64_t *bytes);
  * any more. Has a lock and working memory of its own. Any thread, any time. */
 uint64_t sg_same_bytes_of_job_now(void);
 
-/* For the observer, which alone uses several: from now on all processes count as of this process's job, or no longer. */
+/* For the observer, which alone uses several: from now on all processes count as of this process's job, or no
+ * longer. */
 void sg_same_bytes_count_every_job(bool counts);
 
 /* In a forked child: forgets all that was gathered. */

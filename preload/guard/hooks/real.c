@@ -59,8 +59,8 @@ static sg_function as_function(void *pointer)
 }
 
 /* Finds the libc's dlsym, which only a search without the dynamic linker finds: the exported dlsym is this library's
- * own. Before glibc 2.34 it is in libdl.so.2, which a program may also load later. musl's loader is its libc, whose file
- * has another name than programs need it by. */
+ * own. Before glibc 2.34 it is in libdl.so.2, which a program may also load later. musl's loader is its libc, whose
+ * file has another name than programs need it by. */
 static void *find_dlsym(void)
 {
     void *found = sg_loaded_next("dlsym");

@@ -18,8 +18,8 @@ bool sg_sanitizer_is_behind(void)
 
 #else
 
-/* Every runtime has this function, also UBSan's, which replaces nothing. Each name costs each start a search: others are
- * looked for only where this one is there. The dynamic linker leaves NULL for what is not. */
+/* Every runtime has this function, also UBSan's, which replaces nothing. Each name costs each start a search: others
+ * are looked for only where this one is there. The dynamic linker leaves NULL for what is not. */
 extern void __sanitizer_report_error_summary(const char *text) __attribute__((weak));
 
 bool sg_sanitizer_is_behind(void)

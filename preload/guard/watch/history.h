@@ -22,7 +22,8 @@ void sg_history_consider(void);
  * end. `may_begin`: start the thread if it is not running; false in a signal handler. */
 void sg_history_end(bool may_begin);
 
-/* Has the record saved soon, and waits for nothing. Call it when a process goes on whose end was saved: its exec failed. */
+/* Has the record saved soon, and waits for nothing. Call it when a process goes on whose end was saved: its exec
+ * failed. */
 void sg_history_ask(void);
 
 /* Asks the history thread to end, and waits for that 50 ms at most. False: there was none. */

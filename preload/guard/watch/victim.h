@@ -2,9 +2,9 @@
  * victim.h - victim selection: which process ends when memory that no call announced has taken the machine below its
  * floor.
  *
- * Each process's watchdog reads the same registry entries, computes the same victim, and ends only its own process. Victim
- * selection uses only the kernel's figures, and only constraints with a hard limit: no process ends for a promise, or for
- * memory.high.
+ * Each process's watchdog reads the same registry entries, computes the same victim, and ends only its own process.
+ * Victim selection uses only the kernel's figures, and only constraints with a hard limit: no process ends for a
+ * promise, or for memory.high.
  *
  * All functions need the decision lock, except where noted.
  */

@@ -35,15 +35,15 @@
 #define STACK_BYTES (256 * 1024)
 #define MEMLOCK_LEAST (UINT64_C(8) << 20) /* a program with a lower limit may need all of it */
 
-/* Nothing takes memory faster than the GB10's driver, up to 45 GiB/s from free pages. The pause between two checks is the time in which
- * it could take all memory above the floor. */
+/* Nothing takes memory faster than the GB10's driver, up to 45 GiB/s from free pages. The pause between two checks is
+ * the time in which it could take all memory above the floor. */
 #define FASTEST_BYTES_PER_MS ((UINT64_C(45) << 30) / 1000)
 #define SHORTEST_NS UINT64_C(5000000)
 #define LONGEST_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
 
-/* When SIGKILL follows SIGTERM (libsparkguard(7), SPARKGUARD_WATCHDOG): after TERM_TO_KILL_NS, or earlier in the cases of
- * LAST_MOMENT_NS and BRINK_NS. Nothing else shortens the time that a program has to save its data. */
+/* When SIGKILL follows SIGTERM (libsparkguard(7), SPARKGUARD_WATCHDOG): after TERM_TO_KILL_NS, or earlier in the cases
+ * of LAST_MOMENT_NS and BRINK_NS. Nothing else shortens the time that a program has to save its data. */
 #define TERM_TO_KILL_NS (5 * SECOND_NS)
 #define LAST_MOMENT_NS UINT64_C(250000000) /* less time is left at the rate of a continuous fall */
 #define SURELY_NS (5 * SECOND_NS)          /* longest wait for service threads; one may wait for a disk (identity.c) */

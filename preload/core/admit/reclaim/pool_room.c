@@ -55,8 +55,9 @@ static uint64_t noise_bytes(void)
     return sg_headroom_last.snapshot.total_bytes / NOISE_PART;
 }
 
-/* Device memory of living guarded processes with its lists, which no pool keeps, and managed memory. Pinned memory is part of Shmem, and explained. Where a
- * driver takes it from elsewhere, Shmem is smaller, and the difference is the driver's. */
+/* Device memory of living guarded processes with its lists, which no pool keeps, and managed memory. Pinned memory is
+ * part of Shmem, and explained. Where a driver takes it from elsewhere, Shmem is smaller, and the difference is the
+ * driver's. */
 static uint64_t owned_bytes(const struct sg_cuda_sum *all)
 {
     return all->device_bytes + all->device_bytes / SG_HEADROOM_LISTS_PART + all->managed_bytes +
@@ -105,8 +106,8 @@ static uint64_t cut_word(uint64_t *word, uint64_t most)
     return sg_smaller(value, most);
 }
 
-/* Upper bound of the pool. `listed_bytes`: what living programs beyond guarded ones have of it. What is proven cannot be
- * more: where MemAvailable rose, the pool has shrunk. */
+/* Upper bound of the pool. `listed_bytes`: what living programs beyond guarded ones have of it. What is proven cannot
+ * be more: where MemAvailable rose, the pool has shrunk. */
 static uint64_t most_pooled(uint64_t listed_bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
@@ -130,8 +131,8 @@ static uint64_t risk_bytes(uint32_t parts)
     return sg_smaller(left, sg_above(machine->reserve_bytes, machine->floor_bytes));
 }
 
-/* Room of at most `most` bytes, of which `sure` were there when NVML listed all owners. `is_listed`: its list is recent,
- * so that what is not proven counts, too. */
+/* Room of at most `most` bytes, of which `sure` were there when NVML listed all owners. `is_listed`: its list is
+ * recent, so that what is not proven counts, too. */
 static uint64_t room(uint32_t parts, uint64_t most, uint64_t sure, bool is_listed)
 {
     uint64_t taken = sg_headroom_taken(0, parts),
@@ -198,9 +199,9 @@ static bool is_leaving(const struct sg_registry_entry *entry)
            (sg_procfs_is_killed(pid) || sg_syscall(SYS_kill, pid, 0, 0, 0, 0, 0) == -ESRCH);
 }
 
-/* Device memory of other processes that are ending. A killed process keeps its entry until the driver has its memory back,
- * because the kernel closes the driver's files before it releases the entry's lock. 0 if something has been ending for 3 s:
- * a driver may hang. */
+/* Device memory of other processes that are ending. A killed process keeps its entry until the driver has its memory
+ * back, because the kernel closes the driver's files before it releases the entry's lock. 0 if something has been
+ * ending for 3 s: a driver may hang. */
 static uint64_t ending_bytes(void)
 {
     static uint64_t since_ns; /* of the first look that found a process ending; 0: the last one found none */
@@ -341,9 +342,9 @@ void sg_pool_room_begin(struct sg_request *request, bool relies)
 
 static uint64_t fallen_bytes; /* by small calls since the pool served the last one */
 
-/* The machine served most of a call, so that the pool is empty now. If it was to serve the call, something else is where
- * it was believed: what NVML does not know, or, without its list, a program. A small fall may be another's: such falls
- * show it together. */
+/* The machine served most of a call, so that the pool is empty now. If it was to serve the call, something else is
+ * where it was believed: what NVML does not know, or, without its list, a program. A small fall may be another's: such
+ * falls show it together. */
 static void note_miss(const struct sg_request *request, uint64_t fall_bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
@@ -372,8 +373,8 @@ static void note_served(uint64_t served_bytes)
         sg_store(&registry->pool_missed_ns, UINT64_C(0));
 }
 
-/* Learns from a call for device memory that ran beside no other: it took `fall_bytes` from the machine. If it failed, it
- * left these bytes in the pool. */
+/* Learns from a call for device memory that ran beside no other: it took `fall_bytes` from the machine. If it failed,
+ * it left these bytes in the pool. */
 static void learn(const struct sg_request *request, uint64_t fall_bytes, bool is_granted)
 {
     uint64_t size_bytes = request->size_bytes;

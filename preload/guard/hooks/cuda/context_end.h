@@ -19,10 +19,10 @@
  * Primary contexts. A new primary context has the same name as the one before it. The first hook that finds it inactive
  * (after a release or reset, or before a retain), or finds another one by its id, releases its blocks, before the new
  * context can hold any.
- * Limits. Another thread may allocate under the old context's name without a retain of its own. The block may lie in the
- * old or the new context. It may then stay counted until the next primary context ends, or not be counted at all. If
- * another thread retains during a reset, and the driver tells no ids (before CUDA 12.0, or for a green context), the old
- * blocks stay counted until the new context ends.
+ * Limits. Another thread may allocate under the old context's name without a retain of its own. The block may lie in
+ * the old or the new context. It may then stay counted until the next primary context ends, or not be counted at all.
+ * If another thread retains during a reset, and the driver tells no ids (before CUDA 12.0, or for a green context), the
+ * old blocks stay counted until the new context ends.
  *
  * Any thread; every function takes sg_cuda_lock, unless it says otherwise.
  */

@@ -5,9 +5,9 @@
  * and other tenants. Programs size themselves by it. Therefore the hooks replace both figures:
  *   - free is the largest request that admission would grant now.
  *   - total is the memory that all guarded programs could have, fixed at the first query of the process.
- * Errors of the driver are passed on, except OUT_OF_MEMORY, and NOT_SUPPORTED in a thread that was refused a request: PyTorch
- * queries while it reports an out-of-memory error, and raises another one if the query fails.
- * Below the floor, where the driver has been seen to hang, the driver is not called. Observe mode changes no answer.
+ * Errors of the driver are passed on, except OUT_OF_MEMORY, and NOT_SUPPORTED in a thread that was refused a request:
+ * PyTorch queries while it reports an out-of-memory error, and raises another one if the query fails. Below the floor,
+ * where the driver has been seen to hang, the driver is not called. Observe mode changes no answer.
  */
 #include "hooks/cuda/meminfo.h"
 

@@ -1,6 +1,6 @@
 /*
- * nvml.c - hooks of NVML's memory info, which then reports the same as cuMemGetInfo (SPARKGUARD_MEMINFO, meminfo.c), and
- * of the three functions that PyTorch calls while it reports an out-of-memory error (docs/assumptions.md).
+ * nvml.c - hooks of NVML's memory info, which then reports the same as cuMemGetInfo (SPARKGUARD_MEMINFO, meminfo.c),
+ * and of the three functions that PyTorch calls while it reports an out-of-memory error (docs/assumptions.md).
  *
  * Programs call NVML before they use CUDA (vLLM) or without it (monitors). The hooks must not call cuInit for them.
  * Three sources say, in this order, whether a device's memory is unified:
@@ -114,9 +114,9 @@ SG_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemor
 
 /* ---- what PyTorch asks about processes before it raises torch.OutOfMemoryError ---- */
 
-/* PyTorch asserts that these three succeed. Where one is not supported, the program would get a RuntimeError about NVML,
- * and not the OutOfMemoryError that scripts wait for. So in a thread that was refused a request, NOT_SUPPORTED becomes a
- * list without processes. Every other answer, and every answer to other threads, is NVML's. */
+/* PyTorch asserts that these three succeed. Where one is not supported, the program would get a RuntimeError about
+ * NVML, and not the OutOfMemoryError that scripts wait for. So in a thread that was refused a request, NOT_SUPPORTED
+ * becomes a list without processes. Every other answer, and every answer to other threads, is NVML's. */
 
 static char no_device;            /* its address stands for a device that NVML has no handle for */
 static uint32_t is_init_replaced; /* (atomic) NVML is not initialised, and a program was told that it is */

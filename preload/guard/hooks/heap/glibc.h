@@ -4,8 +4,8 @@
  * malloc_usable_size costs a call for every block. The word before the block (its header) says the same: the size of
  * the chunk, and in its lowest three bits whether the chunk before it is in use, whether this chunk has a mapping of
  * its own, and whether it belongs to another arena than the main one. glibc's malloc/malloc.c has had this layout since
- * 2.3. What a block with a mapping of its own loses to its header differs: 16 bytes, and 8 since glibc 2.43. Such blocks
- * are asked for by malloc_usable_size.
+ * 2.3. What a block with a mapping of its own loses to its header differs: 16 bytes, and 8 since glibc 2.43. Such
+ * blocks are asked for by malloc_usable_size.
  *
  * The header may be read only if the next allocator is glibc's, if nothing lies between glibc and this library, and if
  * no option of glibc that moves the header is on. sg_glibc_heap_is_next finds out; nothing may read a header before.

@@ -145,7 +145,8 @@ static void enter_block(void *ptr, uint64_t entry)
 }
 
 /* Enters a block whose promise may be older than the block: it was paid from the thread's credit, or resized. `caller`
- * is NULL here and below for a request of up to LARGE. `before` is the table entry of the block that was resized, or 0. */
+ * is NULL here and below for a request of up to LARGE. `before` is the table entry of the block that was resized, or
+ * 0. */
 static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
 {
     uint64_t entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_tracker_seen_of(before) | SG_BLOCK_SCANNED;

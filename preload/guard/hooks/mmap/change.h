@@ -87,8 +87,8 @@ int sg_mmap_enter(uintptr_t address, const struct sg_mapping_kind *mapping);
  *
  * The request is filled in: growth_bytes more of mappings, of which size_bytes are not resident.
  *
- * Signals are blocked from an admission that puts bytes in flight until sg_mmap_settle. A large request blocks them only
- * if it says so (holds_signals). */
+ * Signals are blocked from an admission that puts bytes in flight until sg_mmap_settle. A large request blocks them
+ * only if it says so (holds_signals). */
 bool sg_mmap_judge(struct sg_request *request);
 
 /* Fills in and judges a request for `growth` bytes of mappings, none of them resident. `sparse_bytes` of them belong to

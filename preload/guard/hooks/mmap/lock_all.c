@@ -1,9 +1,9 @@
 /*
  * lock_all.c - see lock_all.h.
  *
- * Without a privilege, mlockall(MCL_CURRENT) fails if all that is mapped is more than RLIMIT_MEMLOCK, accessible or not.
- * Debian's limit is 8 MiB, of which the registry takes 2. Where the program's own mappings are within the limit, they
- * are locked one by one.
+ * Without a privilege, mlockall(MCL_CURRENT) fails if all that is mapped is more than RLIMIT_MEMLOCK, accessible or
+ * not. Debian's limit is 8 MiB, of which the registry takes 2. Where the program's own mappings are within the limit,
+ * they are locked one by one.
  */
 #include "hooks/mmap/lock_all.h"
 

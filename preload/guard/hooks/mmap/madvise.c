@@ -3,8 +3,8 @@
  * resident at once, or give them back.
  *
  * Promised memory may become resident at any time, so it is not judged again. Other memory is judged before it becomes
- * resident: pages of MAP_NORESERVE mappings, of shared memory that is only read, and copies of a file's pages. So is page cache before it is
- * locked: MemAvailable contains it until then.
+ * resident: pages of MAP_NORESERVE mappings, of shared memory that is only read, and copies of a file's pages. So is
+ * page cache before it is locked: MemAvailable contains it until then.
  */
 #include "base/atomics.h"
 #include "base/compiler.h"
@@ -186,7 +186,8 @@ struct lock_request {
 /* Shorter locks of page cache are not judged: programs lock keys and single pages often. */
 #define CACHE_LEAST UINT64_C(65536)
 
-/* The locked page cache is compared with the machine and the cgroups. It does not count in LIMIT, as no page cache does. */
+/* The locked page cache is compared with the machine and the cgroups. It does not count in LIMIT, as no page cache
+ * does. */
 static SG_INLINE void describe_cache(struct sg_request *request, uintptr_t begin, uint64_t length, bool is_on_fault,
                                      const char *call)
 {

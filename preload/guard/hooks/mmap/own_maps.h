@@ -14,8 +14,8 @@ struct sg_own_mapping {
 };
 
 /* Calls `visit` for each mapping, by rising addresses, until it returns false. Leaves out what lies above the address
- * space of programs. Returns false if the list cannot be read to its end. No lock, no memory; any thread, also in signal
- * handlers. */
+ * space of programs. Returns false if the list cannot be read to its end. No lock, no memory; any thread, also in
+ * signal handlers. */
 bool sg_own_maps_visit(bool (*visit)(void *context, const struct sg_own_mapping *mapping), void *context);
 
 #endif

@@ -3,10 +3,10 @@
  *
  * A System V segment counts while it is attached for writing, once however often it is attached. The kernel makes it of
  * tmpfs, so it counts as a tmpfs file does that is mapped shared: its missing pages are promised once on the machine.
- * shmget takes no memory, but for huge pages (SHM_HUGETLB): those that the pool lacks come from ordinary memory within the
- * call, and are judged there. A segment outlives the processes that attached it; a segment that no process has attached
- * shows only in MemAvailable. The pages of a segment made with SHM_HUGETLB lie in the pool of huge pages. shmctl does
- * not show that flag, so such a segment is judged like any other.
+ * shmget takes no memory, but for huge pages (SHM_HUGETLB): those that the pool lacks come from ordinary memory within
+ * the call, and are judged there. A segment outlives the processes that attached it; a segment that no process has
+ * attached shows only in MemAvailable. The pages of a segment made with SHM_HUGETLB lie in the pool of huge pages.
+ * shmctl does not show that flag, so such a segment is judged like any other.
  *
  * shmdt gets no size; sysv_attachments.h knows what it detaches. The range map changes before the real shmdt and after
  * the real shmat, as with munmap and mmap.
