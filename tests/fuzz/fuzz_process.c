@@ -31,17 +31,17 @@ static long fuzz_read_file(const char *path, char *buffer, size_t room)
 
 static void name_site(const uint8_t *data, size_t size)
 {
-    struct line line = {0};
-    struct module module = {0};
+    struct line line = {.field = BEGIN};
     struct sg_callsite site = {0};
+    struct search search = {.site = &site, .address = 0x1000};
     for (size_t i = 0; i < size; i++) {
         if (data[i] != '\n') {
-            take_character(&line, (char)data[i]);
+            read_character(&line, (char)data[i]);
             continue;
         }
-        if (take_line(&line, &module, 0x1000, &site))
+        if (!look_at(&search, &line.mapping))
             fuzz_need(memchr(site.library, '\0', sizeof site.library) != NULL, "a name without an end");
-        line = (struct line){0};
+        line = (struct line){.field = BEGIN};
     }
 }
 

@@ -4,6 +4,7 @@
  */
 #include "account/callsites.h"
 
+#include "base/procfs.h"
 #include "base/syscall.h"
 
 #include <elf.h>
@@ -16,49 +17,12 @@ static uint32_t has_sites;                  /* (atomic) without call sites the p
 
 /* ---- the name: library and offset -------------------------------------------------------------------------------- */
 
-/* One line of /proc/self/maps, parsed character by character: "begin-end perms offset dev inode  path". */
-struct line {
-    uint64_t number[4]; /* begin, end, offset, and a hash of device and inode */
-    uint32_t field;     /* 0 to 6 */
-    size_t name_length;
-    char name[SG_CALLSITE_NAME_BYTES];
-    bool is_readable;
-};
-
-enum { FIELD_BEGIN, FIELD_END, FIELD_RIGHTS, FIELD_OFFSET, FIELD_DEVICE, FIELD_INODE, FIELD_PATH };
-enum { LINE_BEGIN, LINE_END, LINE_OFFSET, LINE_FILE };
-
 /* The first mapping of the file that the last lines belong to. */
 struct module {
     uint64_t file;
     uint64_t begin;
     bool has_header;
 };
-
-static uint64_t digit_of(char c)
-{
-    return (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-}
-
-static void take_character(struct line *line, char c)
-{
-    static const uint8_t number_of[] = {LINE_BEGIN, LINE_END, 0, LINE_OFFSET};
-    if (line->field == FIELD_PATH) {
-        if (c == '/') /* keep only the part after the last slash */
-            line->name_length = 0;
-        else if (line->name_length + 1 < sizeof line->name && (c != ' ' || line->name_length != 0))
-            line->name[line->name_length++] = c;
-    } else if (c == ' ' || (c == '-' && line->field == FIELD_BEGIN)) {
-        line->field++;
-    } else if (line->field == FIELD_RIGHTS) {
-        line->is_readable = line->is_readable || c == 'r';
-    } else if (line->field == FIELD_DEVICE || line->field == FIELD_INODE) {
-        line->number[LINE_FILE] = line->number[LINE_FILE] * 31 + (uint64_t)(c - (c == ':' ? c : '0'));
-    } else {
-        uint64_t *number = &line->number[number_of[line->field]];
-        *number = *number << 4 | digit_of(c);
-    }
-}
 
 /* The load address to subtract from an address in this file: 0 for an executable that is not position-independent. The
  * ELF header is read through /proc/self/mem, because another thread may unmap it meanwhile. */
@@ -73,51 +37,43 @@ static uint64_t bias_of(const struct module *module)
     return memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_type == ET_EXEC ? 0 : module->begin;
 }
 
-/* Evaluates a complete line. Returns whether the address lies in its mapping; the call site is named then. */
-static bool take_line(struct line *line, struct module *module, uint64_t address, struct sg_callsite *site)
+/* The search for the mapping that an address lies in. */
+struct search {
+    struct sg_callsite *site;
+    uint64_t address;
+    struct module module;
+};
+
+/* Names the call site if its address lies in the mapping. Returns whether to go on. */
+static bool look_at(void *context, const struct sg_procfs_mapping *mapping)
 {
     static const char anonymous[] = "[anonymous]";
-    bool is_file = line->number[LINE_FILE] != 0;
-    bool has_header = line->number[LINE_OFFSET] == 0 && line->is_readable;
-    if (is_file &&
-        (has_header || line->number[LINE_FILE] != module->file)) /* a file may be mapped twice, side by side */
-        *module = (struct module){line->number[LINE_FILE], line->number[LINE_BEGIN], has_header};
-    if (address < line->number[LINE_BEGIN] || address >= line->number[LINE_END])
-        return false;
-    if (is_file && module->has_header)
-        site->offset = address - bias_of(module);
+    struct search *search = context;
+    struct module *module = &search->module;
+    struct sg_callsite *site = search->site;
+    bool has_header = mapping->offset == 0 && mapping->rights[0] == 'r';
+    if (mapping->file != 0 &&
+        (has_header || mapping->file != module->file)) /* a file may be mapped twice, side by side */
+        *module = (struct module){mapping->file, mapping->begin, has_header};
+    if (search->address < mapping->begin || search->address >= mapping->end)
+        return true;
+    if (mapping->file != 0 && module->has_header)
+        site->offset = search->address - bias_of(module);
     else
-        site->offset = address - line->number[LINE_BEGIN] + line->number[LINE_OFFSET];
-    if (line->name_length == 0) {
-        memcpy(line->name, anonymous, sizeof anonymous);
-        line->name_length = sizeof anonymous - 1;
-    }
-    memcpy(site->library, line->name, line->name_length);
+        site->offset = search->address - mapping->begin + mapping->offset;
+    if (mapping->name_length != 0)
+        memcpy(site->library, mapping->name, mapping->name_length);
+    else
+        memcpy(site->library, anonymous, sizeof anonymous - 1);
     sg_store_release(&site->is_named, UINT64_C(1)); /* pairs with readers of the segment, also after a kill */
-    return true;
+    return false;
 }
 
-/* Names a call site from /proc/self/maps. Leaves it unnamed if no descriptor is free. */
+/* Names a call site by the kernel's list of mappings. Leaves it unnamed if no descriptor is free. */
 static void name(struct sg_callsite *site, uint64_t address)
 {
-    char text[1024] = "";
-    struct line line = {0};
-    struct module module = {0};
-    long length;
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    bool is_found = false;
-    while (!is_found && (length = sg_sys_read((int)fd, text, sizeof text)) > 0)
-        for (long i = 0; !is_found && i < length; i++) {
-            if (text[i] != '\n') {
-                take_character(&line, text[i]);
-                continue;
-            }
-            is_found = take_line(&line, &module, address, site);
-            line = (struct line){0};
-        }
-    (void)sg_sys_close((int)fd);
+    struct search search = {.site = site, .address = address};
+    (void)sg_procfs_visit_mappings(look_at, &search);
 }
 
 void sg_callsites_name_late(void)

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/pages.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -243,4 +244,73 @@ void sg_procfs_find_clock_offset(void)
         offset += read_signed(&cursor);
     }
     sg_store(&sg_procfs_clock_offset_ns, offset);
+}
+
+/* ---- this process's mappings ------------------------------------------------------------------------------------- */
+
+/* The fields of a line: "begin-end rights offset device inode   path". */
+enum { BEGIN, END, RIGHTS, OFFSET, DEVICE, INODE, PATH };
+
+struct line {
+    struct sg_procfs_mapping mapping;
+    unsigned field, length; /* of the text of the present field so far */
+};
+
+static uint64_t with_digit(uint64_t number, char c)
+{
+    return number << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+static void read_path(struct line *line, char c)
+{
+    struct sg_procfs_mapping *mapping = &line->mapping;
+    if (c == ' ' && line->length == 0)
+        return;
+    if (line->length < sizeof mapping->path - 1)
+        mapping->path[line->length++] = c;
+    if (c == '/')
+        mapping->name_length = 0;
+    else if (mapping->name_length + 1 < sizeof mapping->name)
+        mapping->name[mapping->name_length++] = c;
+}
+
+static void read_character(struct line *line, char c)
+{
+    struct sg_procfs_mapping *mapping = &line->mapping;
+    if (line->field == PATH) {
+        read_path(line, c);
+    } else if (c == ' ' || (c == '-' && line->field == BEGIN)) {
+        line->field++;
+        line->length = 0;
+    } else if (line->field == BEGIN) {
+        mapping->begin = (uintptr_t)with_digit(mapping->begin, c);
+    } else if (line->field == END) {
+        mapping->end = (uintptr_t)with_digit(mapping->end, c);
+    } else if (line->field == OFFSET) {
+        mapping->offset = with_digit(mapping->offset, c);
+    } else if (line->field != RIGHTS) {
+        mapping->file = mapping->file * 31 + (uint64_t)(c - (c == ':' ? c : '0'));
+    } else if (line->length < sizeof mapping->rights - 1) {
+        mapping->rights[line->length++] = c;
+    }
+}
+
+bool sg_procfs_visit_mappings(bool (*visit)(void *context, const struct sg_procfs_mapping *mapping), void *context)
+{
+    char text[1024] = "";
+    struct line line = {.field = BEGIN};
+    bool goes_on = true;
+    long length = 0, fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    while (fd >= 0 && goes_on && (length = sg_sys_read((int)fd, text, sizeof text)) > 0)
+        for (long i = 0; i < length && goes_on; i++) {
+            if (text[i] != '\n') {
+                read_character(&line, text[i]);
+                continue;
+            }
+            goes_on = line.mapping.begin > INTPTR_MAX || visit(context, &line.mapping);
+            line = (struct line){.field = BEGIN};
+        }
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    return fd >= 0 && length >= 0;
 }

@@ -5,6 +5,8 @@
 #ifndef SG_PRELOAD_BASE_PROCFS_H
 #define SG_PRELOAD_BASE_PROCFS_H
 
+#include "sparkguard_abi.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -68,5 +70,21 @@ void sg_procfs_find_clock_offset(void);
 /* The memory that percentages refer to, in KiB, from the text of a /proc/meminfo that the caller has read: MemTotal
  * minus the pool of huge pages, which only requests for huge pages can use. 0: unknown. */
 uint64_t sg_procfs_ordinary_kib(const char *meminfo);
+
+/* ---- this process's mappings, as the kernel lists them in /proc/self/maps ---------------------------------------- */
+
+struct sg_procfs_mapping {
+    uintptr_t begin, end;
+    uint64_t offset, file;             /* in the file; a hash of its device and inode, 0: none */
+    char rights[5];                    /* "rwxp": p private, s shared */
+    char path[12];                     /* how the path or name begins; empty: anonymous */
+    char name[SG_CALLSITE_NAME_BYTES]; /* what follows its last slash: name_length characters */
+    uint32_t name_length;
+};
+
+/* Calls `visit` for each mapping, by rising addresses, until it returns false. Leaves out what lies above the address
+ * space of programs. Returns false if the list cannot be read to its end. No lock, no memory; any thread, also in
+ * signal handlers. */
+bool sg_procfs_visit_mappings(bool (*visit)(void *context, const struct sg_procfs_mapping *mapping), void *context);
 
 #endif

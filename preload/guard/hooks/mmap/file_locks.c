@@ -6,7 +6,7 @@
 #include "account/tracker.h"
 #include "base/pages.h"
 #include "base/syscall.h"
-#include "hooks/mmap/own_maps.h"
+#include "base/procfs.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct search {
 
 /* Whether the mapping is of an ordinary file, by its path. Devices cannot be locked; what the kernel names otherwise is
  * memory. */
-static bool is_of_file(const struct sg_own_mapping *mapping)
+static bool is_of_file(const struct sg_procfs_mapping *mapping)
 {
     static const char *const others[] = {"/dev/", "/memfd:", "/SYSV", "/anon_huge", "/dmabuf"};
     for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -46,7 +46,7 @@ static bool is_locked(uintptr_t address)
     return sg_sys_msync(address, sg_page_bytes(), MS_INVALIDATE) == -EBUSY;
 }
 
-static bool add_mapping(void *context, const struct sg_own_mapping *mapping)
+static bool add_mapping(void *context, const struct sg_procfs_mapping *mapping)
 {
     struct search *search = context;
     uintptr_t begin = mapping->begin > search->begin ? mapping->begin : search->begin;
@@ -61,5 +61,5 @@ static bool add_mapping(void *context, const struct sg_own_mapping *mapping)
 uint64_t sg_mmap_unlocked_file_bytes(uintptr_t begin, uintptr_t end, bool with_private)
 {
     struct search search = {begin, end, 0, with_private};
-    return sg_own_maps_visit(add_mapping, &search) ? search.bytes : 0;
+    return sg_procfs_visit_mappings(add_mapping, &search) ? search.bytes : 0;
 }

@@ -10,7 +10,7 @@
 #include "admit/admission.h"
 #include "base/syscall.h"
 #include "hooks/mmap/change.h"
-#include "hooks/mmap/own_maps.h"
+#include "base/procfs.h"
 #include "hooks/real.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
@@ -67,7 +67,7 @@ static void lock_mapping(struct locking *locking, uintptr_t begin, uintptr_t end
     }
 }
 
-static bool lock_next(void *context, const struct sg_own_mapping *mapping)
+static bool lock_next(void *context, const struct sg_procfs_mapping *mapping)
 {
     lock_mapping(context, mapping->begin, mapping->end);
     return true;
@@ -76,7 +76,7 @@ static bool lock_next(void *context, const struct sg_own_mapping *mapping)
 /* Calls lock_mapping for each mapping. Returns false if the list of them cannot be read. */
 static bool lock_mappings(struct locking *locking)
 {
-    return sg_own_maps_visit(lock_next, locking);
+    return sg_procfs_visit_mappings(lock_next, locking);
 }
 
 /* Locks the mappings one by one after mlockall has failed. Returns false, and has done nothing, if these are more than

@@ -7,7 +7,7 @@
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/mmap/change.h"
-#include "hooks/mmap/own_maps.h"
+#include "base/procfs.h"
 #include "hooks/real.h"
 #include "base/syscall.h"
 #include "watch/watchdog.h"
@@ -50,7 +50,7 @@ struct failed {
     struct committed committed;
 };
 
-static bool commit_mapping(void *context, const struct sg_own_mapping *mapping)
+static bool commit_mapping(void *context, const struct sg_procfs_mapping *mapping)
 {
     struct failed *left = context;
     uintptr_t from = mapping->begin > left->begin ? mapping->begin : left->begin;
@@ -66,7 +66,7 @@ static bool commit_mapping(void *context, const struct sg_own_mapping *mapping)
 static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 {
     struct failed left = {.begin = begin, .end = end};
-    if (!sg_own_maps_visit(commit_mapping, &left))
+    if (!sg_procfs_visit_mappings(commit_mapping, &left))
         commit(&left.committed, left.begin, left.end);
     return left.committed;
 }
