@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +114,14 @@ def test_units_are_what_systemd_understands(make, tmp_path):
     except FileNotFoundError:
         pytest.skip("no systemd-analyze here")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_metrics_service_is_bounded_whatever_users_leave_for_it_to_read(make, tmp_path):
+    """Root runs it, and anybody can fill /dev/shm."""
+    make("install", f"PREFIX={tmp_path}")
+    unit = tmp_path / "lib/systemd/system/sparkguard-metrics.service"
+    keys = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and not line.startswith("#"))
+    assert (keys["MemoryMax"], keys["MemorySwapMax"], keys["LimitCPU"]) == ("128M", "0", "2") and int(keys["TasksMax"]) <= 16
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=25", unit], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
