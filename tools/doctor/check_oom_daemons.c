@@ -49,7 +49,7 @@ void doctor_check_earlyoom(struct doctor *doctor)
     static const char id[] = "earlyoom";
     char swap_text[TEXT_SIZE_CAPACITY];
     uint64_t swap = doctor_meminfo(doctor, "SwapTotal");
-    const struct doctor_process *process = doctor_process_named(doctor, "earlyoom");
+    const struct doctor_process *process = doctor_daemon_named(doctor, "earlyoom");
     long percent = process != NULL ? swap_percent(doctor, process->pid) : -1;
     struct doctor_finding *finding;
     text_size(swap_text, swap);
@@ -82,7 +82,7 @@ void doctor_check_earlyoom(struct doctor *doctor)
 void doctor_check_oomd(struct doctor *doctor)
 {
     static const char id[] = "systemd-oomd";
-    const struct doctor_process *process = doctor_process_named(doctor, "systemd-oomd");
+    const struct doctor_process *process = doctor_daemon_named(doctor, "systemd-oomd");
     struct doctor_finding *finding;
     if (!doctor->has_processes) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");

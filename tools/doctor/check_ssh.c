@@ -28,7 +28,7 @@ static const char *ssh_unit(const struct doctor *doctor)
 
 static bool has_server(const struct doctor *doctor)
 {
-    return doctor_process_named(doctor, "sshd") != NULL;
+    return doctor_daemon_named(doctor, "sshd") != NULL;
 }
 
 /* Reads the score of the listener: the lowest of all processes called sshd, which include sessions. */

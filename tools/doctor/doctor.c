@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "doctor/doctor.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,24 @@ const struct doctor_process *doctor_process_named(const struct doctor *doctor, c
 {
     for (size_t i = 0; i < doctor->process_count; i++)
         if (strcmp(doctor->processes[i].name, name) == 0)
+            return &doctor->processes[i];
+    return NULL;
+}
+
+/* Returns whether systemd has started the process for a unit of the system, into which no user can move another one. */
+static bool is_in_unit(const struct doctor *doctor, const struct doctor_process *process)
+{
+    char text[4096], path[64], place[96];
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cgroup", process->pid);
+    snprintf(place, sizeof place, ":/system.slice/%s.service\n", process->name);
+    return doctor_read(doctor, path, text, sizeof text) > 0 && strstr(text, place) != NULL;
+}
+
+const struct doctor_process *doctor_daemon_named(const struct doctor *doctor, const char *name)
+{
+    for (size_t i = 0; i < doctor->process_count; i++)
+        if (strcmp(doctor->processes[i].name, name) == 0 &&
+            (doctor->processes[i].is_roots || is_in_unit(doctor, &doctor->processes[i])))
             return &doctor->processes[i];
     return NULL;
 }

@@ -45,6 +45,7 @@ struct doctor_finding {
 struct doctor_process {
     uint32_t pid, parent_pid;
     char state; /* of proc(5): 'Z' is a zombie */
+    bool is_roots;
     char name[64];
 };
 
@@ -90,8 +91,10 @@ uint64_t doctor_meminfo(const struct doctor *doctor, const char *key);
 
 /* Returns whether, as far as is known, a job can freeze the machine with device memory. */
 bool doctor_is_at_risk(const struct doctor *doctor);
-/* Returns the first process with this name, or NULL. */
+/* Returns the first process with this name, or NULL. Anybody can name a process so. */
 const struct doctor_process *doctor_process_named(const struct doctor *doctor, const char *name);
+/* Returns the first process with this name that root runs, or that is in the system's unit of this name; or NULL. */
+const struct doctor_process *doctor_daemon_named(const struct doctor *doctor, const char *name);
 
 /* Collect facts before any check runs. facts.c: meminfo and processes. check_cuda.c: driver and unified memory. */
 void doctor_learn_machine(struct doctor *doctor);

@@ -73,7 +73,8 @@ static bool read_process(const struct doctor *doctor, const char *number, struct
     free(path);
     if (length <= 0 || strncmp(text, "Name:\t", 6) != 0)
         return false;
-    *process = (struct doctor_process){(uint32_t)strtoul(number, NULL, 10), 0, '?', ""};
+    *process = (struct doctor_process){.pid = (uint32_t)strtoul(number, NULL, 10), .state = '?'};
+    process->is_roots = procfs_number_after(text, "Uid") == 0;
     process->parent_pid = parent <= INT32_MAX ? (uint32_t)parent : 0;
     if (state != NULL)
         sscanf(state + sizeof "\nState:" - 1, " %c", &process->state);

@@ -96,8 +96,8 @@ class Tree:
         text = f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {version}  Release Build  (x@y)  Fri Oct 3\n"
         self.write("proc/driver/nvidia/version", text + "GCC version:  gcc version 13.3.0\n")
 
-    def process(self, pid, name, parent=1, state="S", resident=MIB, cmdline=(), **files):
-        head = f"Name:\t{name}\nUmask:\t0022\nState:\t{state} (x)\nPid:\t{pid}\nPPid:\t{parent}\n"
+    def process(self, pid, name, parent=1, state="S", resident=MIB, cmdline=(), uid=0, **files):
+        head = f"Name:\t{name}\nUmask:\t0022\nState:\t{state} (x)\nPid:\t{pid}\nPPid:\t{parent}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
         folder = f"proc/{pid}"
         self.write(f"{folder}/status", head + f"VmRSS:\t{resident // KIB} kB\n")
         self.write(f"{folder}/stat", f"{pid} ({name}) {state} {parent} " + " ".join(["0"] * 17) + f" {1000 + pid} 0\n")

@@ -191,6 +191,25 @@ def test_earlyoom_fires_only_where_it_does_not_wait_for_swap(doctor, cmdline, sw
 
 
 @pytest.mark.parametrize(
+    "uid, cgroup, runs",
+    [
+        (0, "0::/user.slice/user-0.slice/session-1.scope", True),
+        (61184, "0::/system.slice/{}.service", True),
+        (1000, "1:name=systemd:/system.slice/{}.service\n0::/", True),
+        (1000, "0::/user.slice/user-1000.slice/session-1.scope", False),
+        (1000, "0::/user.slice/user-1000.slice/user@1000.service/app.slice/{}.service", False),
+        (1000, "0::/user.slice/system.slice/{}.service", False),
+    ],
+)
+def test_a_process_is_a_daemon_only_if_root_or_the_systems_unit_runs_it(doctor, uid, cgroup, runs):
+    """Anybody can give a process such a name."""
+    for pid, name in ((50, "earlyoom"), (51, "systemd-oomd")):
+        doctor.tree.process(pid, name, uid=uid, cgroup=cgroup.format(name), cmdline=[name, "-s", "100"])
+        told = doctor.find(name)["sentence"]
+        assert (f"{name} does not run" in told) == (not runs) and (f"{name} runs" in told) == runs
+
+
+@pytest.mark.parametrize(
     "path, text, state",
     [
         (f"{UNITS}/ssh.service.d/oom.conf", "[Service]\nOOMScoreAdjust=-1000\n", "fine"),
