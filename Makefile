@@ -149,6 +149,8 @@ $(BUILD)/$(RUNTIME): $(BUILD)/obj/tools/runtime/main.o
 $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME): $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(TOOL_LIBS)
+# No container starts without the runtime: it loads the C library and nothing else.
+$(BUILD)/$(RUNTIME): TOOL_LIBS := -Wl,--as-needed -Wl,-Bstatic -ljansson -Wl,-Bdynamic
 
 # A page's foot names the program and its version.
 MAN_FOOT = 's/^\.Os$$/.Os sparkguard $(VERSION)/'
