@@ -175,9 +175,10 @@ def test_of_a_variable_that_is_there_twice_the_last_counts(runtime, bundle):
     assert [e for e in bundle.read()["process"]["env"] if e.startswith("LD_PRELOAD")] == ["LD_PRELOAD=/first.so", f"LD_PRELOAD={LIBRARY}:/last.so"]
 
 
-def test_a_guard_set_up_by_hand_is_left_alone(image, runtime, tmp_path):
+def test_a_guard_set_up_by_hand_is_left_alone(build, runtime, tmp_path):
+    image = Image(tmp_path / "rootfs").add("/bin/sh").put(build / "libsparkguard.so", "/opt/libsparkguard.so")
     own = {"LD_PRELOAD": "/opt/libsparkguard.so", "SPARKGUARD_DIR": "/opt/shared"}
-    bundle = Bundle(tmp_path / "bundle", image, ["take"], **own)
+    bundle = Bundle(tmp_path / "bundle", image, ["sh"], **own)
     mounts = bundle.destinations()
     runtime.create(bundle)
     assert bundle.guarded() == "yes" and bundle.destinations() == mounts

@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_put("bundle/config.json", guarded, sizeof guarded - 1);
     fuzz_put("process.json", data, size);
     char **words = NULL;
-    free(runtime_container_exec(&settings, &arguments, &words));
+    free(runtime_container_exec(&settings, &arguments, &words, &is_required));
     check("process.json", data, size);
     return 0;
 }

@@ -11,6 +11,8 @@
 /* Options that take a value. All others are taken for flags. */
 static const char *const global_values[] = {"root", "log",      "log-format",     "log-level",
                                             "criu", "rootless", "cgroup-manager", NULL};
+static const char *const global_flags[] = {"debug", "systemd-cgroup", "help", "h", "version", "v",
+                                           "V",     "usage",          "?",    NULL};
 static const char *const create_values[] = {"bundle",
                                             "b",
                                             "config",
@@ -162,12 +164,18 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
     struct option option;
     *arguments =
         (struct runtime_arguments){.count = count, .words = words_given, .bundle = ".", .config = "config.json"};
-    while (take_option(&words, global_values, &option))
+    bool is_clear = true;
+    while (take_option(&words, global_values, &option)) {
         take_global(arguments, &option);
+        is_clear = is_clear && (is_listed(global_values, option.name) || is_listed(global_flags, option.name) ||
+                                strchr(words_given[words.at - 1], '=') != NULL);
+    }
     if (words.at >= count)
         return;
     arguments->command_word = words_given[words.at++];
     arguments->command = command_of(arguments->command_word);
+    if (!is_clear && arguments->command == RUNTIME_OTHER)
+        arguments->command = RUNTIME_UNKNOWN; /* "state" may be the value of the unknown option */
     const char *const *values = arguments->command == RUNTIME_CREATE ? create_values
                                 : arguments->command == RUNTIME_EXEC ? exec_values
                                                                      : no_values;
@@ -175,6 +183,8 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
         take_own(arguments, &option);
     arguments->id_at = words.at;
     arguments->id = words.at < count ? words_given[words.at++] : NULL;
+    if (arguments->command == RUNTIME_UNKNOWN)
+        arguments->id = NULL; /* which word it is cannot be told */
     /* crun finds its options behind the id as well, except those of the program that exec names. */
     while ((arguments->command == RUNTIME_CREATE || arguments->command == RUNTIME_DELETE) && words.at < count)
         if (take_option(&words, values, &option))

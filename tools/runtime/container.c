@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/json.h"
 #include "common/text.h"
 #include "common/tool.h"
 #include "runtime/runtime.h"
@@ -171,6 +172,8 @@ static char *obstacle(struct container *container)
     if (!runtime_image_open(&image, container->document.root, container->arguments->bundle))
         return sentence("its root file system cannot be opened");
     why = runtime_program_obstacle(&image, container->process, settings->library);
+    if (why == NULL)
+        why = runtime_program_guard_obstacle(&image, container->process, settings->library);
     const char *unshared = why == NULL ? runtime_shared_prepare(settings, &shared) : NULL;
     if (why == NULL && unshared == NULL)
         container->sharing =
@@ -434,44 +437,121 @@ static void guard_words(const struct runtime_settings *settings, const struct ru
     json_decref(process);
 }
 
-char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
-                             char ***words)
+/* A process that exec starts, and the container that it joins. */
+struct joined {
+    const struct runtime_settings *settings;
+    const struct runtime_arguments *arguments;
+    struct runtime_document config; /* of the container */
+    struct runtime_document file;   /* of the process; empty: the command line has it */
+    char *bundle;
+    bool is_required;
+};
+
+/* Reads what is known of the container. Returns why it is not guarded. The caller frees. */
+static char *read_container(struct joined *joined)
 {
-    struct runtime_document config = {0}, process = {0};
-    const char *file = arguments->process_file, *why = NULL;
-    bool is_inherited =
-        file == NULL && arguments->variables == NULL; /* what the configuration has, by the next runtime */
-    if (arguments->id == NULL || is_inherited)
-        return NULL;
-    char *state = state_folder(settings, arguments);
-    char *bundle = runtime_record_bundle(settings->shared, arguments->id, state);
+    char *state = state_folder(joined->settings, joined->arguments);
+    joined->bundle = runtime_record_bundle(joined->settings->shared, joined->arguments->id, state);
     free(state);
-    if (bundle == NULL) /* its container may have been started without this runtime */
-        return sentence("exec runs unguarded: there is no record of its container");
-    char *path = text_format("%s/config.json", bundle), *line = NULL;
-    why = runtime_document_read(&config, path);
-    bool is_guarded = why == NULL &&
-                      is_one_of(runtime_edit_annotation(config.root, RUNTIME_ANNOTATION_GUARDED), "yes") &&
-                      !runtime_edit_has_own_guard(json_object_get(config.root, "process"));
-    if (is_guarded && file != NULL)
-        why = runtime_document_read(&process, file);
-    if (is_guarded && file != NULL && why == NULL && !is_process(process.root))
-        why = "it is no process of OCI";
-    const json_t *given = file != NULL ? process.root : arguments->variables;
-    if (is_guarded && why == NULL && !is_one_of(runtime_edit_variable(given, "SPARKGUARD_DISABLE"), "1") &&
-        !runtime_edit_has_own_guard(given)) {
-        if (file == NULL) {
-            guard_words(settings, &config, arguments, words);
-        } else {
-            guard_process(settings, &config, &process);
-            why = runtime_document_write(&process);
-        }
-    }
-    if (why != NULL)
-        line = text_format("exec runs unguarded: %s: %s", is_guarded ? file : path, why);
-    runtime_document_free(&config);
-    runtime_document_free(&process);
+    if (joined->bundle == NULL) /* its container may have been started without this runtime */
+        return sentence("there is no record of its container");
+    char *path = text_format("%s/config.json", joined->bundle);
+    const char *why = runtime_document_read(&joined->config, path);
+    char *reason = why != NULL ? text_format("%s: %s", path, why) : NULL;
     free(path);
-    free(bundle);
-    return line;
+    if (reason != NULL)
+        return reason;
+    const struct container container = {.settings = joined->settings,
+                                        .arguments = joined->arguments,
+                                        .document = joined->config,
+                                        .process = json_object_get(joined->config.root, "process")};
+    joined->is_required = requires_guard(&container);
+    const char *guarded = runtime_edit_annotation(joined->config.root, RUNTIME_ANNOTATION_GUARDED);
+    return is_one_of(guarded, "yes") ? NULL : sentence("its container is not guarded");
+}
+
+/* Returns a process as exec would start it by its command line: the words behind the id, and variables. */
+static json_t *process_of_words(const struct joined *joined)
+{
+    const struct runtime_arguments *arguments = joined->arguments;
+    json_t *process = json_deep_copy(json_object_get(joined->config.root, "process")), *words = json_array();
+    json_t *given = json_object_get(arguments->variables, "env");
+    for (int i = arguments->id_at + 1; i < arguments->count; i++)
+        if (i > arguments->id_at + 1 || strcmp(arguments->words[i], "--") != 0)
+            json_array_append_new(words, json_of_text(arguments->words[i]));
+    json_object_set_new(process, "args", words);
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        char *name = text_copy(json_string_value(json_array_get(given, i)), SIZE_MAX), *equals = strchr(name, '=');
+        if (equals != NULL) {
+            *equals = '\0';
+            runtime_edit_set_variable(process, name, equals + 1);
+        }
+        free(name);
+    }
+    return process;
+}
+
+/* Where the guard is required, the program of exec is looked at as that of the container was. Returns NULL or why it would run
+ * unguarded. The caller frees. */
+static char *joined_obstacle(const struct joined *joined, const json_t *process)
+{
+    struct runtime_image image;
+    if (is_one_of(runtime_edit_variable(process, "SPARKGUARD_DISABLE"), "1"))
+        return sentence("it opts out (SPARKGUARD_DISABLE)");
+    if (!runtime_image_open(&image, joined->config.root, joined->bundle))
+        return sentence("the root file system of its container cannot be opened");
+    char *why = runtime_program_obstacle(&image, process, joined->settings->library);
+    if (why == NULL)
+        why = runtime_program_guard_obstacle(&image, process, joined->settings->library);
+    runtime_image_close(&image);
+    return why;
+}
+
+/* Reads the process and gives it the container's guard. Returns NULL or why it would run unguarded. The caller frees. */
+static char *guard_joined(struct joined *joined, char ***words)
+{
+    const char *path = joined->arguments->process_file;
+    const char *why = path != NULL ? runtime_document_read(&joined->file, path) : NULL;
+    if (why == NULL && path != NULL && !is_process(joined->file.root))
+        why = "it is no process of OCI";
+    if (why != NULL)
+        return text_format("%s: %s", path, why);
+    json_t *started = path != NULL ? json_incref(joined->file.root) : process_of_words(joined);
+    char *reason = joined->is_required ? joined_obstacle(joined, started) : NULL;
+    bool has_first_own = runtime_edit_has_own_guard(json_object_get(joined->config.root, "process"));
+    bool is_as_wanted = has_first_own || runtime_edit_has_own_guard(started) ||
+                        is_one_of(runtime_edit_variable(started, "SPARKGUARD_DISABLE"), "1");
+    json_decref(started);
+    if (reason != NULL || is_as_wanted)
+        return reason;
+    if (path == NULL && joined->arguments->variables != NULL) {
+        guard_words(joined->settings, &joined->config, joined->arguments, words);
+    } else if (path != NULL) {
+        guard_process(joined->settings, &joined->config, &joined->file);
+        why = runtime_document_write(&joined->file);
+    }
+    return why != NULL ? text_format("%s: %s", path, why) : NULL;
+}
+
+char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
+                             char ***words, bool *is_required)
+{
+    struct joined joined = {.settings = settings, .arguments = arguments, .is_required = settings->is_required};
+    *is_required = settings->is_required;
+    if (arguments->id == NULL)
+        return *is_required ? sentence("it has no id") : NULL;
+    char *reason = read_container(&joined);
+    *is_required = joined.is_required;          /* before anything that may fail: the caller's handler reads it */
+    bool is_known = joined.config.root != NULL; /* it then left a note of why it is not guarded */
+    bool is_inherited = arguments->process_file == NULL && arguments->variables == NULL; /* by the next runtime */
+    if (reason == NULL) {
+        reason = guard_joined(&joined, words);
+    } else if (!joined.is_required && (is_known || is_inherited)) {
+        free(reason);
+        reason = NULL;
+    }
+    runtime_document_free(&joined.config);
+    runtime_document_free(&joined.file);
+    free(joined.bundle);
+    return reason;
 }

@@ -54,8 +54,7 @@ void runtime_edit_set_variable(json_t *process, const char *name, const char *va
     free(entry);
 }
 
-/* Returns the first entry of LD_PRELOAD that names a libsparkguard.so; "" if none does. The caller frees. */
-static char *own_entry(const json_t *process)
+char *runtime_edit_own_guard(const json_t *process)
 {
     const char *list = runtime_edit_variable(process, "LD_PRELOAD");
     char *all = text_copy(list != NULL ? list : "", SIZE_MAX), *rest = all, *found = NULL;
@@ -70,7 +69,7 @@ static char *own_entry(const json_t *process)
 
 bool runtime_edit_has_own_guard(const json_t *process)
 {
-    char *entry = own_entry(process);
+    char *entry = runtime_edit_own_guard(process);
     bool is_other = entry[0] != '\0' && strcmp(entry, RUNTIME_LIBRARY_INSIDE) != 0;
     free(entry);
     return is_other;
@@ -78,7 +77,7 @@ bool runtime_edit_has_own_guard(const json_t *process)
 
 void runtime_edit_preload(json_t *process, bool is_last)
 {
-    char *entry = own_entry(process);
+    char *entry = runtime_edit_own_guard(process);
     const char *list = runtime_edit_variable(process, "LD_PRELOAD");
     if (entry[0] == '\0') {
         bool has_others = list != NULL && list[strspn(list, ": ")] != '\0';

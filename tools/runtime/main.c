@@ -21,17 +21,29 @@ static struct {
     char *path;
     char **words;
     const char *log;
-    bool is_required; /* an unguarded container must not start */
+    bool is_required; /* an unguarded container or process must not start */
 } next;
 
-static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
-static struct sigaction before[sizeof faults / sizeof faults[0]];
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGXCPU, SIGALRM};
+static struct sigaction before[sizeof faults / sizeof faults[0]], before_size;
 
 static void tell(int fd, const char *sentence)
 {
     if (write(fd, sentence, strlen(sentence)) < 0) /* a full disk: nothing is to be done about it */
         return;
 }
+
+static void release_faults(unsigned alarm_seconds)
+{
+    alarm(alarm_seconds);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        sigaction(faults[i], &before[i], NULL);
+    sigaction(SIGXFSZ, &before_size, NULL);
+}
+
+/* Where the next runtime is if a fault comes before it is known. */
+static const char *const usual[] = {"/usr/bin/nvidia-container-runtime", "/usr/bin/runc", "/usr/sbin/runc",
+                                    "/usr/local/sbin/runc", "/usr/bin/crun"};
 
 /* Runs in a signal handler, too. */
 static void give_up(int signal)
@@ -40,13 +52,19 @@ static void give_up(int signal)
     static const char line[] =
         "- -: sparkguard-runtime failed, or took longer than 10 s: it left a container as it was\n";
     (void)signal;
-    int fd = open(next.log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0640);
+    int fd = next.log == NULL
+                 ? -1
+                 : open(next.log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0640);
     tell(fd, line);
     if (next.is_required) {
         tell(STDERR_FILENO, sentence);
         _exit(NOT_STARTED);
     }
-    execv(next.path, next.words);
+    release_faults(0);
+    if (next.path != NULL)
+        execv(next.path, next.words);
+    for (size_t i = 0; next.path == NULL && i < sizeof usual / sizeof usual[0]; i++)
+        execv(usual[i], next.words);
     _exit(NOT_FOUND);
 }
 
@@ -55,28 +73,29 @@ static void give_up_without_memory(void)
     give_up(0);
 }
 
-/* From here on, a fault of this tool is none of the container's. Returns how many seconds were left of an alarm. */
+/* From here on, a fault of this tool is none of the container's. A file that may not grow (RLIMIT_FSIZE) is a failed write and no
+ * signal. Returns how many seconds were left of an alarm. */
 static unsigned catch_faults(void)
 {
-    struct sigaction action = {.sa_handler = give_up, .sa_flags = SA_NODEFER};
+    static char stack[16384]; /* of the handler: the program's own may be what is used up */
+    const stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
+    struct sigaction action = {.sa_handler = give_up, .sa_flags = SA_NODEFER | SA_ONSTACK},
+                     ignore = {.sa_handler = SIG_IGN};
     sigemptyset(&action.sa_mask);
+    sigemptyset(&ignore.sa_mask);
+    sigaction(SIGXFSZ, &ignore, &before_size);
+    (void)sigaltstack(&other, NULL);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         sigaction(faults[i], &action, &before[i]);
     tool_without_memory = give_up_without_memory;
     return alarm(PATIENCE_SECONDS);
 }
 
-static void release_faults(unsigned alarm_seconds)
-{
-    alarm(alarm_seconds);
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-        sigaction(faults[i], &before[i], NULL);
-}
-
 /* Ends the runtime with a sentence where engines look for it. */
 static void refuse(const struct runtime_arguments *arguments, const char *reason)
 {
-    char *text = text_format("sparkguard-runtime: container %s is not started: %s (SPARKGUARD_REQUIRED)",
+    const char *what = arguments->command == RUNTIME_EXEC ? "a process of container" : "container";
+    char *text = text_format("sparkguard-runtime: %s %s is not started: %s (SPARKGUARD_REQUIRED)", what,
                              arguments->id != NULL ? arguments->id : "-", reason);
     runtime_log_tell_engine(arguments, text);
     fprintf(stderr, "%s\n", text);
@@ -113,48 +132,80 @@ static void warn(const struct runtime_settings *settings, const struct runtime_a
     }
 }
 
+/* Returns whether words that were not understood may start a program in a container. */
+static bool may_start(const struct runtime_arguments *arguments)
+{
+    static const char *const starts[] = {"create", "run", "restore", "exec"};
+    bool is_found = false;
+    for (int at = 1; at < arguments->count; at++)
+        for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
+            is_found = is_found || strcmp(arguments->words[at], starts[i]) == 0;
+    return is_found;
+}
+
+/* A command line with an option or a command that is unknown: what it starts is not seen. */
+static void pass_unread(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
+{
+    char *line = text_format("%s is an unknown command, or the value of an unknown option: nothing is guarded",
+                             arguments->command_word);
+    runtime_log_add(settings, arguments, line);
+    if (settings->is_required && may_start(arguments))
+        refuse(arguments, "its command line has an unknown option or command");
+    free(line);
+}
+
+static void exec_process(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
+{
+    char *reason = runtime_container_exec(settings, arguments, &next.words, &next.is_required);
+    if (reason == NULL)
+        return;
+    char *line = text_format("exec %s: %s", next.is_required ? "is not started" : "runs unguarded", reason);
+    runtime_log_add(settings, arguments, line);
+    if (next.is_required)
+        refuse(arguments, reason);
+    free(line);
+    free(reason);
+}
+
 static void prepare(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
-    char *line = NULL;
     if (arguments->command == RUNTIME_CREATE)
         create(settings, arguments);
     else if (arguments->command == RUNTIME_EXEC)
-        line = runtime_container_exec(settings, arguments, &next.words);
+        exec_process(settings, arguments);
     else if (arguments->command == RUNTIME_DELETE)
         runtime_container_delete(settings, arguments);
-    else if (arguments->command == RUNTIME_UNKNOWN)
-        line = text_format("%s is an unknown command, or the value of an unknown option: nothing is guarded",
-                           arguments->command_word);
+    else
+        pass_unread(settings, arguments);
     if (arguments->command == RUNTIME_CREATE)
         warn(settings, arguments);
-    if (line != NULL)
-        runtime_log_add(settings, arguments, line);
-    free(line);
 }
 
 int main(int argc, char **argv)
 {
     struct runtime_settings settings;
     struct runtime_arguments arguments;
-    runtime_settings_read(&settings);
+    next.words = argv;
+    unsigned left = catch_faults();
     runtime_arguments_read(&arguments, argc, argv);
+    runtime_settings_read_next(&settings);
     if (settings.next == NULL) {
         fputs("sparkguard-runtime: there is no next runtime: name one in /etc/sparkguard/runtime.conf (next = runc)\n",
               stderr);
         return NOT_FOUND;
     }
     next.path = settings.next;
-    next.words = argv;
-    next.log = settings.log;
-    next.is_required = settings.is_required && arguments.command == RUNTIME_CREATE;
+    next.is_required = settings.is_required && arguments.command != RUNTIME_OTHER &&
+                       arguments.command != RUNTIME_DELETE && may_start(&arguments);
     if (argc > 0)
         argv[0] = settings.next;
     runtime_settings_note_next(&settings);
     if (arguments.command != RUNTIME_OTHER) {
-        unsigned left = catch_faults();
+        runtime_settings_read_places(&settings);
+        next.log = settings.log;
         prepare(&settings, &arguments);
-        release_faults(left);
     }
+    release_faults(left);
     execv(next.path, next.words);
     fprintf(stderr, "sparkguard-runtime: cannot execute %s: %s\n", settings.next, strerror(errno));
     return NOT_FOUND;

@@ -215,6 +215,53 @@ static char *judge(const struct search *search, char **words, size_t count, int 
     return reason;
 }
 
+/* Opens a guard of the image's own as its dynamic linker finds it: by path, or by name in the usual folders. Returns -1. */
+static int open_guard(const struct runtime_image *image, const char *entry)
+{
+    static const char *const folders[] = {
+        "/usr/local/lib", "/lib/" MULTIARCH, "/usr/lib/" MULTIARCH, "/lib64", "/usr/lib64", "/lib", "/usr/lib"};
+    char real[PATH_MAX];
+    struct stat status;
+    if (strchr(entry, '/') != NULL)
+        return entry[0] == '/' ? runtime_image_read(image, entry, real, &status) : -1;
+    int fd = -1;
+    for (size_t i = 0; fd < 0 && i < sizeof folders / sizeof folders[0]; i++) {
+        char *path = text_format("%s/%s", folders[i], entry);
+        fd = runtime_image_read(image, path, real, &status);
+        free(path);
+    }
+    return fd;
+}
+
+static void read_library(const char *path, struct elf_facts *facts)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    *facts = (struct elf_facts){0};
+    if (fd < 0)
+        return;
+    elf_read_open(fd, facts);
+    close(fd);
+}
+
+char *runtime_program_guard_obstacle(const struct runtime_image *image, const json_t *process, const char *library)
+{
+    struct elf_facts facts = {0}, ours;
+    if (!runtime_edit_has_own_guard(process))
+        return NULL;
+    char *entry = runtime_edit_own_guard(process), *why = NULL;
+    int fd = open_guard(image, entry);
+    read_library(library, &ours);
+    if (fd >= 0) {
+        elf_read_open(fd, &facts);
+        close(fd);
+    }
+    if (!facts.is_elf || (ours.is_elf && (facts.class != ours.class || facts.machine != ours.machine)))
+        why = text_format("LD_PRELOAD names %s, which %s", entry,
+                          fd < 0 ? "is not there" : "is no library that it could load");
+    free(entry);
+    return why;
+}
+
 char *runtime_program_obstacle(const struct runtime_image *image, const json_t *process, const char *library)
 {
     size_t count = 0, i;
@@ -224,11 +271,7 @@ char *runtime_program_obstacle(const struct runtime_image *image, const json_t *
     const char *path = runtime_edit_variable(process, "PATH");
     struct search search = {.image = image, .process = process, .folder = folder != NULL ? folder : "/"};
     search.path = path != NULL ? path : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    int fd = open(library, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        elf_read_open(fd, &search.library);
-        close(fd);
-    }
+    read_library(library, &search.library);
     if (!search.library.is_elf)
         return text_format("%s is not a library that can be read", library);
     char **words = tool_allocate(json_array_size(arguments), sizeof words[0]);

@@ -47,8 +47,8 @@ struct runtime_arguments {
     bool is_forced;               /* delete --force */
 };
 
-/* Reads the arguments as runc(8) and crun(1) do. The value of an option that it does not know may be taken for the command, which is
- * then RUNTIME_UNKNOWN. */
+/* Reads the arguments as runc(8) and crun(1) do. Behind a global option that it does not know, which may or may not have its value
+ * in the next word, the command is RUNTIME_UNKNOWN where that word is none that it knows. */
 void runtime_arguments_read(struct runtime_arguments *arguments, int count, char *const *words);
 
 /* ---- settings.c: runtime.conf and the environment ---- */
@@ -67,7 +67,10 @@ struct runtime_settings {
     uid_t host_uid;   /* of this process, outside of its user namespace */
 };
 
-void runtime_settings_read(struct runtime_settings *settings);
+/* Reads the file and finds the next runtime: all that a command needs that is passed on as it is. */
+void runtime_settings_read_next(struct runtime_settings *settings);
+/* Finds the user, and the places that the file does not name. */
+void runtime_settings_read_places(struct runtime_settings *settings);
 /* Adds the next runtime to the environment: where it calls this tool again and again, another one is found. */
 void runtime_settings_note_next(const struct runtime_settings *settings);
 
@@ -117,7 +120,10 @@ const struct runtime_mount *runtime_image_mount_of(const struct runtime_image *i
 
 /* ---- program.c: whether the library can be preloaded there ---- */
 
-/* Returns why the container's program cannot be guarded; NULL if it can. The caller frees. */
+/* Returns why a guard that LD_PRELOAD names and that is not this runtime's cannot be loaded; NULL if there is none such, or it can.
+ * The caller frees. */
+char *runtime_program_guard_obstacle(const struct runtime_image *image, const json_t *process, const char *library);
+/* Returns why the program of `process` cannot be guarded; NULL if it can. The caller frees. */
 char *runtime_program_obstacle(const struct runtime_image *image, const json_t *process, const char *library);
 
 /* ---- shared.c: the shared directory ---- */
@@ -145,6 +151,8 @@ void runtime_edit_set_variable(json_t *process, const char *name, const char *va
 void runtime_edit_preload(json_t *process, bool is_last);
 /* Returns whether LD_PRELOAD names a libsparkguard.so that is not this runtime's. */
 bool runtime_edit_has_own_guard(const json_t *process);
+/* Returns the first entry of LD_PRELOAD that names a libsparkguard.so; "" if none does. The caller frees. */
+char *runtime_edit_own_guard(const json_t *process);
 void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group);
 /* Returns why the library or the directory has no place to be mounted at; NULL if both have. The caller frees. */
 char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
@@ -199,9 +207,9 @@ void runtime_log_tell_engine(const struct runtime_arguments *arguments, const ch
 char *runtime_container_create(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                                bool *is_required);
 /* Prepares the process file of exec, or else its command line: *words becomes another one where that names variables. Returns NULL
- * or a sentence for the log. The caller frees. */
+ * or why the process would run unguarded. *is_required: as for runtime_container_create(). The caller frees. */
 char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
-                             char ***words);
+                             char ***words, bool *is_required);
 /* Removes the record of a container that the next runtime is about to delete. */
 void runtime_container_delete(const struct runtime_settings *settings, const struct runtime_arguments *arguments);
 

@@ -3,6 +3,7 @@
  * of their own, so the file is the usual way, and the environment serves tests and wrappers.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,11 @@ static void take(struct runtime_settings *settings, const char *key, const char 
 static void read_file(struct runtime_settings *settings)
 {
     char line[PATH_MAX + 64];
-    FILE *file = fopen(settings->conf, "re");
+    struct stat status;
+    int fd = open(settings->conf, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe holds up nobody */
+    FILE *file = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? fdopen(fd, "r") : NULL;
+    if (file == NULL && fd >= 0)
+        close(fd);
     if (file == NULL)
         return;
     while (fgets(line, sizeof line, file) != NULL) {
@@ -182,16 +187,20 @@ static void find_next_runtime(struct runtime_settings *settings, const char *of_
         settings->next = find_next(known[i], &(bool){false});
 }
 
-void runtime_settings_read(struct runtime_settings *settings)
+void runtime_settings_read_next(struct runtime_settings *settings)
 {
     const char *conf = getenv(SG_VARIABLE_RUNTIME_CONF), *next = getenv(SG_VARIABLE_NEXT_RUNTIME);
     const char *required = getenv(SG_VARIABLE_REQUIRED);
     *settings = (struct runtime_settings){.conf = conf != NULL && conf[0] == '/' ? conf : CONF};
     read_file(settings);
-    find_user(settings);
-    find_places(settings);
     settings->is_required = settings->is_required || (required != NULL && strcmp(required, "1") == 0);
     find_next_runtime(settings, next);
+}
+
+void runtime_settings_read_places(struct runtime_settings *settings)
+{
+    find_user(settings);
+    find_places(settings);
 }
 
 void runtime_settings_note_next(const struct runtime_settings *settings)
