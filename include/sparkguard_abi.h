@@ -501,7 +501,11 @@ struct sg_registry_entry {
     uint32_t pressure_answered; /* (atomic) the last question that was answered */
     uint64_t claim_share;       /* in an entry with SG_SLOT_CLAIM: the job's share of memory beyond claims; 0: 1 */
     uint64_t reserved_word;     /* zero */
-    uint64_t frozen_reserve[8]; /* zero; for fields that all later versions share */
+    /* Private mappings that nothing promises: of MAP_NORESERVE, and of files. */
+    uint64_t open_bytes;           /* (atomic) address space of them that is writable now */
+    uint64_t open_resident_bytes;  /* (atomic) anonymous pages in it, at the last scan */
+    uint64_t open_anonymous_bytes; /* (atomic) RssAnon of the process just before these pages were counted */
+    uint64_t frozen_reserve[5];    /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */

@@ -57,9 +57,11 @@ struct scan {
     uint64_t tracked_heap;     /* size of the heap blocks checked */
     uint64_t resident_private; /* resident bytes of the anonymous memory checked */
     uint64_t sparse_resident;
-    uint64_t sparse_own;    /* the part of sparse_resident that is not inherited */
-    uint64_t sparse_extent; /* address space of MAP_NORESERVE mappings that may have pages */
-    uint64_t file_extent;   /* private mappings of files that may be written to */
+    uint64_t sparse_own;     /* the part of sparse_resident that is not inherited */
+    uint64_t sparse_extent;  /* address space of MAP_NORESERVE mappings that may have pages */
+    uint64_t file_extent;    /* private mappings of files that may be written to */
+    uint64_t open_resident;  /* resident bytes of the MAP_NORESERVE ranges of sg_tracker_maps.open_bytes */
+    uint64_t open_anonymous; /* anonymous memory of the process before they were counted */
     bool has_sparse;
 };
 
@@ -242,6 +244,8 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
         scan->sparse_own += resident;
     if ((range->flags & SG_RANGE_SHARED) == 0)
         scan->resident_private += resident;
+    if ((range->flags & (SG_RANGE_SHARED | SG_RANGE_SHUT)) == 0)
+        scan->open_resident += resident;
 }
 
 /* How much of a range is scanned under one hold of the lock, so that mmap calls of the program do not wait long. Sparse
@@ -317,6 +321,19 @@ static void scan_copies(struct scan *scan)
     scan->sparse_resident += scan->sparse_resident != SG_UNKNOWN ? copies.bytes : 0;
 }
 
+/* The copies may have been counted by an earlier scan: then what has grown since may be copies. */
+static void publish_open(const struct scan *scan)
+{
+    uint64_t anonymous = scan->open_anonymous, before = sg_load_relaxed(&copies.anonymous);
+    uint64_t open = sg_load_relaxed(&sg_tracker_maps.open_bytes), shown = sg_load(&sg_entry_own()->open_bytes);
+    if (SG_LIKELY(open == 0 && shown == 0))
+        return;
+    if (scan->file_extent != 0 && before < anonymous)
+        anonymous = before;
+    sg_entry_set_open_resident(scan->open_resident + (scan->file_extent != 0 ? copies.bytes : 0), anonymous);
+    sg_entry_set_open(open);
+}
+
 /* The most copies there can be: what was found last, and as much as anonymous memory has grown since. */
 static uint64_t most_copies(void)
 {
@@ -379,8 +396,10 @@ struct sg_tracker_scan sg_tracker_scan(void)
     scan.table = &sg_tracker_cuda;
     sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
     sg_entry_set_managed_missing(scan.managed_missing);
+    scan.open_anonymous = sg_load_relaxed(&sg_tracker_maps.open_bytes) != 0 ? sg_procfs_anonymous_bytes(0) : 0;
     scan_maps(&scan);
     scan_copies(&scan);
+    publish_open(&scan);
     scan.promised += sg_commits_end_scan();
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
     /* Small heap blocks are not checked one by one. Their promise is their size less the anonymous resident memory that

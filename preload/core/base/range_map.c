@@ -92,12 +92,20 @@ static int64_t length_of(const struct sg_range *range)
     return (int64_t)(range->end - range->begin);
 }
 
+/* The bytes of a range that are private, of MAP_NORESERVE or copies of a file's, and writable now. */
+static int64_t open_length_of(const struct sg_range *range)
+{
+    uint32_t flags = range->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED | SG_RANGE_SHUT);
+    return range->kind == SG_RANGE_SPARSE && flags == SG_RANGE_COMMITTED ? length_of(range) : 0;
+}
+
 static int64_t cover(struct sg_range_map *shared, uint64_t begin, uint64_t end, int by);
 
 /* Updates the sums: `piece` of a range was added (sign 1) or removed (-1), and with it `count` whole ranges. */
 static void update_sums(struct sg_range_map *ranges, const struct sg_range *piece, int sign, int count)
 {
     uint32_t site = piece->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
+    ranges->open_bytes += (uint64_t)(sign * open_length_of(piece));
     if (piece->kind != SG_RANGE_COUNTED)
         return;
     int64_t bytes = sign * length_of(piece), once = bytes;
@@ -283,6 +291,7 @@ static int change(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, b
         if (is_end(ranges, place) || range_at(ranges, place)->begin >= end)
             break;
         struct sg_range *range = range_at(ranges, place);
+        uint64_t was_open = (uint64_t)open_length_of(range);
         if (is_commit && range->kind == SG_RANGE_RESERVED) {
             range->kind = SG_RANGE_COUNTED;
             update_sums(ranges, range, 1, 1);
@@ -292,6 +301,7 @@ static int change(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, b
                 (range->flags | SG_RANGE_COMMITTED) & ~(uint32_t)SG_RANGE_INHERITED; /* no parent had pages there */
         }
         range->flags = (range->flags & ~without) | with;
+        ranges->open_bytes += (uint64_t)open_length_of(range) - was_open;
         at = range->end;
         join(ranges, range->begin);
     }
@@ -385,6 +395,20 @@ int sg_range_map_unflag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t 
     return change(ranges, begin, end, false, flags, 0);
 }
 
+int sg_range_map_shut(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, bool is_shut)
+{
+    struct sg_range range;
+    uint32_t open = is_shut ? SG_RANGE_COMMITTED : SG_RANGE_COMMITTED | SG_RANGE_SHUT, state = 0;
+    int result = 0;
+    for (uintptr_t at = begin; sg_range_map_within(ranges, at, end, &range); at = range.end) {
+        state = range.flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED | SG_RANGE_SHUT);
+        if (range.kind == SG_RANGE_SPARSE && state == open)
+            result |=
+                change(ranges, range.begin, range.end, false, is_shut ? 0 : SG_RANGE_SHUT, is_shut ? SG_RANGE_SHUT : 0);
+    }
+    return result;
+}
+
 int sg_range_map_move(struct sg_range_map *ranges, uintptr_t from, uintptr_t to, uintptr_t bytes, bool is_copy)
 {
     int result = split(ranges, from);
@@ -444,7 +468,7 @@ bool sg_range_map_within(const struct sg_range_map *ranges, uintptr_t begin, uin
 
 void sg_range_map_clear(struct sg_range_map *ranges)
 {
-    ranges->counted_bytes = 0;
+    ranges->counted_bytes = ranges->open_bytes = 0;
     ranges->chunk_count = ranges->pool_used = ranges->free_count = 0;
 }
 

@@ -36,6 +36,7 @@ enum sg_range_flag {
     SG_RANGE_UNFORKED = 1u << 4,  /* MADV_DONTFORK: a forked child does not have the range */
     SG_RANGE_COPIED = 1u << 6,    /* SPARSE: private, of a file; only pages that were copied count */
     SG_RANGE_WIPED = 1u << 5,     /* MADV_WIPEONFORK: a forked child has the range without pages */
+    SG_RANGE_SHUT = 1u << 7,      /* SPARSE: COMMITTED, and not writable now */
     /* Bits 16 to 20: the number of its call site (callsites.h). */
     SG_RANGE_SITE_SHIFT = 16,
     SG_RANGE_SITES = 32,
@@ -61,6 +62,7 @@ struct sg_range_map {
     struct sg_range_chunk *pool[SG_RANGE_POOLS]; /* the first has SG_RANGE_FIRST_CHUNKS, each next twice as many */
     struct sg_range_map *shared;                 /* units of shared memory that COUNTED ranges map, or NULL */
     uint64_t counted_bytes;                      /* sum of the COUNTED ranges; each unit of shared memory counts once */
+    uint64_t open_bytes;                         /* sum of the SPARSE ranges that are private and writable now */
     struct {
         uint64_t bytes;
         uint32_t count;
@@ -106,6 +108,9 @@ int sg_range_map_commit(struct sg_range_map *ranges, uintptr_t begin, uintptr_t 
 /* Add flags to all ranges in [begin, end), or remove them. */
 int sg_range_map_flag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
 int sg_range_map_unflag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
+
+/* Marks the SPARSE ranges of [begin, end) that are private and were writable as SHUT, or no longer so. */
+int sg_range_map_shut(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, bool is_shut);
 
 /* Moves the ranges of [from, from + bytes) to `to`, and replaces all ranges there. If `is_copy`, they stay at `from`
  * too. */

@@ -341,6 +341,28 @@ PLAIN_TEST(addresses_of_52_bits_are_told_from_those_of_48)
     assert_int_equal(range.begin, high + 4096);
 }
 
+PLAIN_TEST(what_is_open_is_private_sparse_and_writable)
+{
+    const uint32_t open = SG_RANGE_COMMITTED;
+    assert_int_equal(sg_range_map_set(&ranges, at(0), at(10), SG_RANGE_SPARSE, 0), 0); /* not writable yet */
+    assert_int_equal(sg_range_map_set(&ranges, at(20), at(30), SG_RANGE_COUNTED, open), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(40), at(50), SG_RANGE_SPARSE, open | SG_RANGE_SHARED), 0);
+    assert_int_equal(ranges.open_bytes, 0);
+    assert_int_equal(sg_range_map_commit(&ranges, at(2), at(6)), 0);
+    assert_int_equal(ranges.open_bytes, 4 * 4096);
+    assert_int_equal(sg_range_map_shut(&ranges, at(0), at(4), true), 0);
+    assert_int_equal(sg_range_map_shut(&ranges, at(0), at(4), true), 0);
+    assert_int_equal(ranges.open_bytes, 2 * 4096);
+    assert_int_equal(sg_range_map_shut(&ranges, at(3), at(50), false), 0);
+    assert_int_equal(ranges.open_bytes, 3 * 4096);
+    assert_int_equal(sg_range_map_shut(&ranges, at(0), at(50), false), 0);
+    assert_int_equal(count_ranges(), 5);
+    assert_int_equal(sg_range_map_move(&ranges, at(4), at(60), 4096, false), 0);
+    assert_int_equal(ranges.open_bytes, 4 * 4096);
+    assert_int_equal(sg_range_map_set(&ranges, at(0), at(100), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(ranges.open_bytes, 0);
+}
+
 PLAIN_TEST(the_end_of_the_address_space_is_an_address_like_others)
 {
     uintptr_t end = UINTPTR_MAX & ~(uintptr_t)4095;
@@ -366,6 +388,7 @@ int main(void)
         cmocka_unit_test_teardown(chunks_are_used_again, empty_ranges),
         cmocka_unit_test_teardown(a_full_index_says_so_and_stays_true, empty_ranges),
         cmocka_unit_test_teardown(addresses_of_52_bits_are_told_from_those_of_48, empty_ranges),
+        cmocka_unit_test_teardown(what_is_open_is_private_sparse_and_writable, empty_ranges),
         cmocka_unit_test_teardown(the_end_of_the_address_space_is_an_address_like_others, empty_ranges),
     };
     return cmocka_run_group_tests_name("ranges", tests, NULL, NULL);

@@ -151,7 +151,10 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, pressure_answered, 428, 4),
         FIELD(sg_registry_entry, claim_share, 432, 8),
         FIELD(sg_registry_entry, reserved_word, 440, 8),
-        FIELD(sg_registry_entry, frozen_reserve, 448, 64),
+        FIELD(sg_registry_entry, open_bytes, 448, 8),
+        FIELD(sg_registry_entry, open_resident_bytes, 456, 8),
+        FIELD(sg_registry_entry, open_anonymous_bytes, 464, 8),
+        FIELD(sg_registry_entry, frozen_reserve, 472, 40),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(SG_ENTRY_FROZEN_BYTES, 512);

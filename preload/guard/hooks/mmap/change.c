@@ -12,6 +12,7 @@
 #include "hooks/lifecycle.h"
 #include "base/options.h"
 #include "base/pages.h"
+#include "shared/own_entry.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
 #include "account/thread_record.h"
@@ -25,6 +26,7 @@ void sg_mmap_change_begin(struct sg_mmap_change *change)
     sg_lock_hold_signals();
     sg_tracker_begin_change();
     change->before_bytes = sg_tracker_maps.counted_bytes;
+    change->open_bytes = sg_tracker_maps.open_bytes;
 }
 
 void sg_mmap_change_end(struct sg_mmap_change *change, int result)
@@ -32,6 +34,8 @@ void sg_mmap_change_end(struct sg_mmap_change *change, int result)
     int64_t growth = (int64_t)(sg_tracker_maps.counted_bytes - change->before_bytes);
     bool has_files = sg_tmpfs_mapped.is_changed;
     sg_callsites_publish_ranges(&sg_tracker_maps);
+    if (SG_UNLIKELY(sg_tracker_maps.open_bytes != change->open_bytes))
+        sg_entry_set_open(sg_tracker_maps.open_bytes);
     if (has_files)
         sg_tmpfs_show_changes(growth);
     sg_tracker_end_change();

@@ -71,9 +71,26 @@ static struct committed commit_writable(uintptr_t begin, uintptr_t end)
     return left.committed;
 }
 
-static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
+static uint32_t has_shut; /* (atomic) some range was marked as SHUT */
+
+/* Follows an mprotect that may have made MAP_NORESERVE memory unwritable, or writable again. */
+static SG_INLINE void note_shut(uintptr_t begin, uint64_t bytes, bool is_shut)
+{
+    struct sg_mmap_change change;
+    if (SG_LIKELY(is_shut ? sg_load_relaxed(&sg_tracker_maps.open_bytes) == 0 : sg_load_relaxed(&has_shut) == 0))
+        return;
+    sg_mmap_change_begin(&change);
+    int result = sg_range_map_shut(&sg_tracker_maps, begin, begin + bytes, is_shut);
+    if (sg_tracker_maps.open_bytes != change.open_bytes)
+        sg_store_relaxed(&has_shut, 1u);
+    sg_mmap_change_end(&change, result);
+}
+
+static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot, bool is_done)
 {
     int saved_errno = errno;
+    if (is_done)
+        note_shut(begin, bytes, (prot & PROT_WRITE) == 0);
     bool is_asked = request->wording.call != NULL; /* sg_mmap_describe_commit found reserved memory */
     if (is_asked) {
         struct committed committed = {0};
@@ -102,7 +119,7 @@ SG_EXPORT int mprotect(void *address, size_t length, int prot)
     if (!begin_protect(&request, (uintptr_t)address, bytes, prot, "mprotect"))
         return -1;
     int answer = SG_REAL(mprotect)(address, length, prot);
-    end_protect(&request, (uintptr_t)address, bytes, answer == 0);
+    end_protect(&request, (uintptr_t)address, bytes, prot, answer == 0);
     return answer;
 }
 
@@ -113,6 +130,6 @@ SG_EXPORT int pkey_mprotect(void *address, size_t length, int prot, int pkey)
     if (!begin_protect(&request, (uintptr_t)address, bytes, prot, "pkey_mprotect"))
         return -1;
     int answer = SG_REAL(pkey_mprotect)(address, length, prot, pkey);
-    end_protect(&request, (uintptr_t)address, bytes, answer == 0);
+    end_protect(&request, (uintptr_t)address, bytes, prot, answer == 0);
     return answer;
 }
