@@ -4,6 +4,7 @@
 #include "common/csv.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sparkguard_abi.h"
@@ -15,14 +16,25 @@ static void begin_cell(struct csv *csv)
     csv->has_cells = true;
 }
 
+/* Returns whether a spreadsheet would take a text for a formula. A number with a sign is none. */
+static bool is_formula(const char *text)
+{
+    char *end;
+    if (text[0] == '\0' || strchr("=+-@\t\r", text[0]) == NULL)
+        return false;
+    (void)strtod(text, &end);
+    return *end != '\0' || end == text || text[strspn(text, "+-.eE0123456789")] != '\0';
+}
+
 void csv_text(struct csv *csv, const char *text)
 {
     begin_cell(csv);
-    if (text == NULL || strpbrk(text, "\",\n\r") == NULL) {
+    bool is_marked = text != NULL && is_formula(text);
+    if (text == NULL || (!is_marked && strpbrk(text, "\",\n\r") == NULL)) {
         fputs(text != NULL ? text : "", csv->stream);
         return;
     }
-    fputc('"', csv->stream);
+    fputs(is_marked ? "\"'" : "\"", csv->stream);
     for (; *text != '\0'; text++) {
         if (*text == '"')
             fputc('"', csv->stream);

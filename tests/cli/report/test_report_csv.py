@@ -62,6 +62,15 @@ def test_texts_of_any_bytes_stay_in_their_cells(make, report):
     assert report.run("--csv").stdout.count("\n") == 2
 
 
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "=a,b"])
+def test_a_spreadsheet_takes_no_text_for_a_formula(make, report, text):
+    make(job=text.replace("\t", " ").encode(), command=text.encode()).write(report.directory)
+    (row,) = rows(report)
+    assert row["command"] == ("'" + text if text[0] != "\t" else r"\x09=1")
+    if text[0] != "\t":
+        assert row["job"] == "'" + text
+
+
 @pytest.mark.usefixtures("in_memory")
 def test_a_thousand_processes_are_a_thousand_rows(make, report):
     for number in range(1000):
