@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,10 +21,32 @@ struct output {
     void *content;
 };
 
-bool report_output_is_in_place(const char *path)
+/* Returns whether nobody but this user and root can put another file at a path: a link there leads where they want. */
+static bool is_ours_alone(const char *path, const struct stat *link)
+{
+    struct stat folder;
+    char *copy = text_copy(path, strlen(path));
+    bool is_known = stat(dirname(copy), &folder) == 0;
+    free(copy);
+    return is_known && (link->st_uid == geteuid() || link->st_uid == 0) &&
+           (folder.st_uid == geteuid() || folder.st_uid == 0) && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+/* Stores in *is_link whether the path is a link that is followed. */
+static bool is_in_place(const char *path, bool *is_link)
 {
     struct stat status;
-    return lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
+    *is_link = false;
+    if (lstat(path, &status) != 0 || S_ISREG(status.st_mode))
+        return false;
+    *is_link = S_ISLNK(status.st_mode) && is_ours_alone(path, &status);
+    return *is_link || !S_ISLNK(status.st_mode);
+}
+
+bool report_output_is_in_place(const char *path)
+{
+    bool is_link;
+    return is_in_place(path, &is_link);
 }
 
 bool report_output_may_write(const char *path, const char *suffix)
@@ -44,6 +67,19 @@ static int write_stream(const struct output *output, FILE *stream)
     if (fflush(stream) != 0 || ferror(stream) != 0)
         error = errno != 0 ? errno : EIO;
     return fclose(stream) != 0 && error == 0 ? errno : error;
+}
+
+/* Opens a pipe, a terminal or a link to a file. What another user puts there meanwhile is not followed and not cut. */
+static FILE *open_in_place(const char *path, bool is_link)
+{
+    struct stat status;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | (is_link ? O_CREAT | O_TRUNC : O_NOFOLLOW), 0666);
+    if (fd >= 0 && !is_link && (fstat(fd, &status) != 0 || S_ISREG(status.st_mode))) {
+        close(fd);
+        errno = EPERM;
+        return NULL;
+    }
+    return fd >= 0 ? fdopen(fd, "w") : NULL;
 }
 
 /* Writes a temporary file and renames it, so that a reader always sees a complete file, also after a failure. */
@@ -69,11 +105,12 @@ static int replace_file(const struct output *output, const char *path)
 int report_output_write(const char *path, const char *what, void (*put)(FILE *stream, void *content), void *content)
 {
     const struct output output = {put, content};
+    bool is_link;
     int error;
     if (strcmp(path, "-") == 0)
         error = write_stream(&output, stdout);
-    else if (report_output_is_in_place(path))
-        error = write_stream(&output, fopen(path, "we"));
+    else if (is_in_place(path, &is_link))
+        error = write_stream(&output, open_in_place(path, is_link));
     else
         error = replace_file(&output, path);
     if (error == 0 || error == EPIPE) /* a reader that has closed the pipe needs no message */

@@ -10,6 +10,7 @@
  * record, and those that a damaged file lacks, start anew.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,7 +128,9 @@ static void read_past(struct prometheus_totals *totals, const char *path)
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
-    FILE *stream = report_output_is_in_place(path) ? NULL : fopen(path, "re"); /* reading a terminal would block */
+    int fd =
+        report_output_is_in_place(path) ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC); /* no terminal, no link */
+    FILE *stream = fd >= 0 ? fdopen(fd, "r") : NULL;
     while (stream != NULL && (length = getline(&line, &capacity, stream)) > 0) {
         if (line[length - 1] == '\n')
             line[length - 1] = '\0';
