@@ -16,9 +16,14 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* Segments read at most from a directory that a pattern matched: a stranger may have filled it. The library itself
- * keeps at most 128 segments of ended processes. */
-enum { FOUND_MAX = 4096 };
+/* What is read at most of directories that a pattern matched: strangers may have filled them. The library itself keeps at most 128
+ * segments of ended processes of one user. One takes about 32 KiB here. */
+enum {
+    FOUND_MAX = 4096,          /* segments of a directory */
+    FOUND_OF_OWNER_MAX = 512,  /* segments that one user other than root owns, of all directories */
+    FOUND_STRANGE_MAX = 2048,  /* segments of all such users */
+    FOUND_COMPLAINTS_MAX = 16, /* of a directory */
+};
 
 /* Sorted names of the segments read in SPARKGUARD_DIR. Copies of them in the history are older and are skipped. */
 struct seen {
@@ -28,6 +33,10 @@ struct seen {
 
 static void complain(struct model *model, const char *directory, const char *name, const char *why)
 {
+    if (model->is_terse) {
+        model->unsaid_count++;
+        return;
+    }
     if ((model->complaint_count & (model->complaint_count - 1)) == 0) {
         size_t capacity = model->complaint_count ? 2 * model->complaint_count : 1;
         char **longer = tool_allocate(capacity, sizeof *longer);
@@ -53,8 +62,9 @@ void model_say_complaints_shortly(const struct model *model)
     if (model->complaint_count == 0)
         return;
     char *first = text_printable(model->complaints[0], false);
-    fprintf(stderr, "sparkguard-report: %zu file%s not trusted, the first: %s\n", model->complaint_count,
-            model->complaint_count == 1 ? " is" : "s are", first);
+    size_t count = model->complaint_count + model->unsaid_count;
+    fprintf(stderr, "sparkguard-report: %zu file%s not trusted, the first: %s\n", count, count == 1 ? " is" : "s are",
+            first);
     free(first);
 }
 
@@ -193,6 +203,42 @@ static void check_ledger(struct model *model, int directory, const char *path)
     model->veiled_count++; /* no process can be counted in such a registry */
 }
 
+/* Segments read in matched directories, by the file's owner. */
+struct model_found {
+    uid_t owner;
+    unsigned count;
+    UT_hash_handle hh;
+};
+
+/* Returns whether another segment of this file's owner is read from a directory that a pattern matched. Counts it. */
+static bool may_read_found(struct model *model, int directory, const char *name)
+{
+    struct stat status;
+    struct model_found *found;
+    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || status.st_uid == 0)
+        return true; /* what is wrong with it is said where it is read */
+    HASH_FIND(hh, model->found, &status.st_uid, sizeof status.st_uid, found);
+    if (model->found_count >= FOUND_STRANGE_MAX || (found != NULL && found->count >= FOUND_OF_OWNER_MAX))
+        return false;
+    if (found == NULL) {
+        found = tool_allocate(1, sizeof *found);
+        found->owner = status.st_uid;
+        HASH_ADD(hh, model->found, owner, sizeof found->owner, found);
+    }
+    found->count++;
+    model->found_count++;
+    return true;
+}
+
+static void forget_found(struct model *model)
+{
+    struct model_found *found, *next;
+    HASH_ITER (hh, model->found, found, next) {
+        HASH_DEL(model->found, found);
+        free(found);
+    }
+}
+
 /* Reads all segments of a directory. `is_found`: a pattern matched the directory, which may belong to a stranger.
  * Returns 0, or the errno of opening it. */
 static int read_directory(struct model *model, struct model_segment *segment, const char *path, bool is_found,
@@ -208,15 +254,24 @@ static int read_directory(struct model *model, struct model_segment *segment, co
     }
     if (!is_history)
         seen->names = tool_allocate((size_t)count + 1, sizeof *seen->names);
-    long read_count = is_found && count > FOUND_MAX ? FOUND_MAX : count;
-    if (names != NULL && read_count < count)
-        complain(model, path, names[read_count], "is not read, nor is any after it: there are too many");
-    for (long i = 0; names != NULL && i < read_count; i++) {
+    long read_count = 0, left_out = -1;
+    size_t complaints = model->complaint_count;
+    for (long i = 0; names != NULL && i < count; i++) {
+        bool is_left = is_found && (read_count >= FOUND_MAX || !may_read_found(model, directory, names[i]));
+        if (is_left && left_out < 0)
+            left_out = i;
+        if (is_left)
+            continue;
+        read_count++;
+        model->is_terse = is_found && model->complaint_count - complaints >= FOUND_COMPLAINTS_MAX;
         if (!is_history)
             read_live(model, segment, directory, path, names[i], seen);
         else if (!is_seen(seen, names[i]))
             read_past(model, segment, directory, names[i]);
     }
+    model->is_terse = false;
+    if (left_out >= 0)
+        complain(model, path, names[left_out], "is not read, nor are others of its owner: there are too many");
     model_segment_names_free(names, count);
     if (!is_history) {
         check_ledger(model, directory, path);
@@ -307,6 +362,7 @@ void model_free(struct model *model)
         free(model->complaints[i]);
     free(model->complaints);
     model_directories_free(model);
+    forget_found(model);
     free(model->history);
     free(model);
 }

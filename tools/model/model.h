@@ -259,6 +259,8 @@ struct model_directory {
     ino_t inode;
 };
 
+struct model_found;
+
 struct model {
     struct model_directory *directories;
     size_t directory_count;
@@ -287,7 +289,11 @@ struct model {
     size_t veiled_count; /* rejected files that a running process may own */
     char **complaints;   /* "FILE: why" for each rejected file */
     size_t complaint_count;
-    size_t said_count; /* complaints already printed */
+    size_t said_count;         /* complaints already printed */
+    struct model_found *found; /* what was read of each owner's, by patterns */
+    unsigned found_count;      /* segments of users other than root among it */
+    bool is_terse;             /* complaints are counted and not kept: there are enough about a directory */
+    size_t unsaid_count;       /* of these */
 };
 
 /* Reads the directories, builds the model and narrows it to the scope. Never NULL; free it with model_free(). */

@@ -31,6 +31,9 @@
 /* Readings of one file at most, until two copies agree. A running process may write all the time. */
 enum { READS = 4 };
 
+/* Names of one directory: its owner may have made a million. */
+enum { NAMES_MAX = 65536 };
+
 /* Number of waits of 5 ms, for all files together. */
 enum { WAITS_MAX = 64 };
 
@@ -88,7 +91,7 @@ long model_segment_names(int directory, char ***names)
     size_t count = 0, capacity = 64;
     char **list = tool_allocate(capacity, sizeof *list);
     const struct dirent *entry;
-    while ((entry = readdir(stream)) != NULL) {
+    while (count < NAMES_MAX && (entry = readdir(stream)) != NULL) {
         if (!model_is_segment_name(entry->d_name))
             continue;
         if (count == capacity) {
@@ -309,6 +312,10 @@ enum model_verdict model_segment_read(struct model_segment *segment, int directo
     }
     if (!S_ISREG(status.st_mode)) { /* test before open(2), which has side effects on a device */
         blame(why, "not a regular file");
+        return MODEL_BAD;
+    }
+    if (status.st_nlink > 1) { /* a thousand names cost their maker nothing */
+        blame(why, "it has several names, as no guarded program makes one");
         return MODEL_BAD;
     }
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

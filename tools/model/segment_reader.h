@@ -45,7 +45,7 @@ enum model_verdict model_segment_read(struct model_segment *segment, int directo
 /* Returns whether a file name is one of a segment: "<anything>.segment", not hidden. */
 bool model_is_segment_name(const char *name);
 
-/* Lists the segments of an open directory, sorted by name. Returns their number, or -errno. Free the names with
+/* Lists the segments of an open directory, at most 65536, sorted by name. Returns their number, or -errno. Free the names with
  * model_segment_names_free(), which also accepts NULL with a negative count. */
 long model_segment_names(int directory, char ***names);
 void model_segment_names_free(char **names, long count);

@@ -182,3 +182,48 @@ def test_random_bytes_are_refused_or_shown_but_never_crash(make, report):
         done = report.run(*arguments)
         assert done.returncode in (0, 1, 3)
         assert arguments[0] != "--json" or json.loads(done.stdout)["schema"] == 1
+
+
+def found(report, folder):
+    """What is shown of the directories that a pattern matches, and what was said."""
+    done = report.run("--json", "--all", "--dir", f"{folder}/found*")
+    return [p["pid"] for job in json.loads(done.stdout)["jobs"] for p in job["processes"]], done.stderr.splitlines()
+
+
+def test_a_record_of_several_names_is_nobodys(make, report):
+    """Hard links cost their maker nothing; a record is read once for each name."""
+    make(pid=1).write(report.directory)
+    bad = make(pid=2)
+    bad.write(report.directory)
+    os.link(report.directory / bad.name, report.directory / "3-0000000000000003.segment")
+    done = report.run("--json", "--all")
+    assert done.returncode == 3 and done.stderr.count("it has several names") == 2
+    assert [p["pid"] for job in json.loads(done.stdout)["jobs"] for p in job["processes"]] == [1]
+
+
+def test_of_each_owner_a_bounded_number_of_found_records_is_read(make, report, tmp_path):
+    """Others' are shown all the same, also from the same directory."""
+    if os.geteuid() != 0:
+        pytest.skip("makes files of other users: needs root")
+    for number, folder in enumerate(("found1", "found2")):
+        (tmp_path / folder).mkdir()
+        for at in range(400):
+            one = make(pid=1000 + number * 1000 + at)
+            one.write(tmp_path / folder)
+            os.chown(tmp_path / folder / one.name, 51002, 51002)
+    for pid, owner in ((5000, 51003), (5001, 0)):
+        one = make(pid=pid)
+        one.write(tmp_path / "found2")
+        os.chown(tmp_path / "found2" / one.name, owner, owner)
+    pids, said = found(report, tmp_path)
+    assert {5000, 5001} <= set(pids) and len(pids) == 512 + 2
+    assert len(said) == 1 and "nor are others of its owner: there are too many" in said[0]
+
+
+def test_of_a_found_directory_a_bounded_number_of_complaints_is_kept(report, tmp_path, make):
+    (tmp_path / "found").mkdir()
+    for at in range(600):
+        os.mkfifo(tmp_path / f"found/{1000 + at}-{at:016x}.segment")
+    make(pid=7).write(tmp_path / "found")
+    pids, said = found(report, tmp_path)
+    assert pids == [7] and len(said) <= 17

@@ -117,7 +117,8 @@ static void put_machine(FILE *stream, const struct model *model, const struct pr
             totals->other_count);
     put_one(stream, "sparkguard_machine_uncounted_directories",
             "Directories of other users' guarded programs that are not read.", "", model->other_directory_count);
-    put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not trusted.", "", model->complaint_count);
+    put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not trusted.", "",
+            model->complaint_count + model->unsaid_count);
 }
 
 static void put_devices(FILE *stream, const struct model_machine *machine)
