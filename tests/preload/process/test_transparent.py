@@ -400,6 +400,12 @@ def test_dlsym_finds_the_programs_own_malloc(guard, program):
     assert guard.run([program("host_next")]).stdout == "0 1\n"
 
 
+def test_mmap_has_one_address_under_both_of_its_names(guard):
+    """As in the C library: a profiler that hooks it compares what it was linked to (mmap64) with what dlsym finds (mmap)."""
+    code = "import ctypes; c = ctypes.CDLL(None); print(len({ctypes.cast(f, ctypes.c_void_p).value for f in (c.mmap, c.mmap64)}))"
+    assert guard.run([PYTHON, "-c", code]).stdout == "1\n"
+
+
 def test_probes_for_cuda_say_no_where_none_is_loaded(guard, program):
     plain = guard.run([program("host_probes")], env={"LD_PRELOAD": None})
     assert (plain.returncode, plain.stdout) == (0, "")
