@@ -218,6 +218,21 @@ CUresult CUDAAPI cuMemcpyDtoH_v2_ptds(void *to, CUdeviceptr from, size_t size)
     return sgsim_leave(copy((uintptr_t)to, SIDE_HOST, (uintptr_t)from, SIDE_DEVICE, size));
 }
 
+/* In order with what was asked of the stream before: here that is done. */
+CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+    SGSIM_ENTER(cuMemcpyHtoDAsync_v2, SGSIM_NEEDS_CONTEXT);
+    (void)stream;
+    return sgsim_leave(copy((uintptr_t)to, SIDE_DEVICE, (uintptr_t)from, SIDE_HOST, size));
+}
+
+CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream)
+{
+    SGSIM_ENTER(cuMemcpyDtoHAsync_v2, SGSIM_NEEDS_CONTEXT);
+    (void)stream;
+    return sgsim_leave(copy((uintptr_t)to, SIDE_HOST, (uintptr_t)from, SIDE_DEVICE, size));
+}
+
 CUresult CUDAAPI cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size)
 {
     SGSIM_ENTER(cuMemcpyDtoD_v2, SGSIM_NEEDS_CONTEXT);

@@ -504,7 +504,11 @@ static void test_copies(void)
     OK(cuMemcpyDtoH_v2_ptds(out, two, sizeof in));
     CHECK(out[0] == 'z');
     OK(cuMemcpy_ptds(one, (uintptr_t)in, sizeof in));
+    OK(cuMemcpyHtoDAsync_v2(two, in, sizeof in, NULL));
+    OK(cuMemcpyDtoHAsync_v2(out, two, sizeof in, NULL));
+    CHECK(memcmp(in, out, sizeof in) == 0);
     FAILS(cuMemcpyHtoD_v2(one, in, 4097), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuMemcpyHtoDAsync_v2(one, in, 4097, NULL), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuMemcpyDtoH_v2(out, (uintptr_t)in, 1), CUDA_ERROR_INVALID_VALUE);
     OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, one));
     CHECK(type == CU_MEMORYTYPE_DEVICE);
