@@ -50,7 +50,7 @@ def leave_out_long_tests(config, items):
 
 
 def skip_what_is_otherwise(items):
-    """Skips what is otherwise under an emulator (tests/emulate) or an older C library (tests/bullseye): each line of the list says why."""
+    """Skips what is otherwise under an emulator (tests/emulate) or an older C library (tests/release): each line of the list says why."""
     listed = os.environ.get("SKIPPED", "tests/emulated.skip" if "GUARDED_PYTHON" in os.environ else None)
     if listed is None:
         return

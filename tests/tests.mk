@@ -225,11 +225,12 @@ test-frameworks: ## client libraries from PyPI under the guard, or FRAMEWORKS="r
 	$(Q)BUILD=$(BUILD) tests/frameworks/run $(FRAMEWORKS)
 .PHONY: test-frameworks
 
-test-bullseye: $(BUILD)/fault/libsparkguard.so ## the library under glibc 2.31: tests/bullseye makes a root file system of Debian 11
+RELEASE ?= bullseye
+test-release: $(BUILD)/fault/libsparkguard.so ## the library under the C library of Debian 11 (glibc 2.31) or RELEASE=trixie: tests/release makes a root file system
 	$(Q)scripts/install-deps build test ecosystem
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)BUILD=$(BUILD) tests/bullseye
-.PHONY: test-bullseye
+	$(Q)BUILD=$(BUILD) tests/release $(RELEASE)
+.PHONY: test-release
 
 test-anywhere: ## make demo and make test on fresh Debian 12 and 13, as root and as a user: tests/anywhere makes root file systems of them
 	$(Q)tests/anywhere || [[ $$? -eq 77 ]]

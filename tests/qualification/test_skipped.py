@@ -1,4 +1,4 @@
-"""The lists of tests that are skipped elsewhere (tests/emulate, tests/bullseye) name tests that are there: tests/conftest.py passes over
+"""The lists of tests that are skipped elsewhere (tests/emulate, tests/release) name tests that are there: tests/conftest.py passes over
 what it does not find, so a test that got another name would run where it cannot pass."""
 
 import re

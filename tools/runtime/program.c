@@ -17,7 +17,7 @@
 #include "launch/launch.h"
 #include "runtime/runtime.h"
 
-#define OLDEST_GLIBC "GLIBC_2.28" /* what the library promises to load with; tests/bullseye runs 2.31 */
+#define OLDEST_GLIBC "GLIBC_2.28" /* what the library promises to load with; tests/release runs 2.31 */
 
 #ifdef __aarch64__
 #define MULTIARCH "aarch64-linux-gnu"
