@@ -1,10 +1,4 @@
-"""Foreign test suites and programs, each run as it is told to: what every test of it came to, by name.
-
-    SUITES["numpy"].run(Place(scratch, environment))  ->  {"numpy.core.tests.test_numeric::test_x": "passed", ...}
-
-A suite does not know whether it is guarded: the environment decides. `scripts/install-deps foreign` brings what the suites need: programs
-of the distribution, and the rest into .deps/foreign (scripts/fetch-foreign).
-"""
+"""Other people's test suites, and programs that do the same each time: servers, languages, frameworks, whole machines."""
 
 import hashlib
 import os
@@ -19,82 +13,11 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, NamedTuple
 
-import only_named
+from . import only_named
+from .place import AT_ONCE, FOREIGN, PYTHON, ROOT, SECONDS, UNPACKED, Place, Suite, Unavailable, libraries_of, need, outcome
 
-ROOT = Path(__file__).resolve().parents[2]
-FOREIGN = ROOT / ".deps/foreign"
-UNPACKED, PYTHON, TORCH = FOREIGN / "root", FOREIGN / "venv/bin/python", FOREIGN / "torch"
-LIBRARY_PLACES = [f"{top}lib{under}" for top in ("usr/", "") for under in ("/x86_64-linux-gnu", "/aarch64-linux-gnu", "")]
-SECONDS = 3000  # for one run of a suite
-AT_ONCE = 3  # of tests that are programs of their own, and mostly wait
-
-
-class Unavailable(Exception):
-    """What the suite needs is not here."""
-
-
-class Place(NamedTuple):
-    scratch: Path  # of this run alone
-    environment: dict
-    only: tuple = ()  # names of results; a suite that can runs no others
-
-    def wants(self, name):
-        return not self.only or name in self.only
-
-    def run(self, command, seconds=SECONDS, **options):
-        """A program to its end; what it started and left running is ended too."""
-        options = {"cwd": self.scratch, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        process = subprocess.Popen([str(c) for c in command], env=self.environment, text=True, errors="replace",
-                                   start_new_session=True, **options)  # fmt: skip
-        try:
-            stdout, stderr = process.communicate(timeout=seconds)
-            return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
-        except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, -signal.SIGALRM, "", f"no end after {seconds} s")
-        finally:
-            end_session(process.pid)
-            process.wait()
-
-    def with_unpacked(self):
-        """The same with the unpacked packages' programs and libraries first."""
-        path = [UNPACKED / "usr/sbin", UNPACKED / "usr/bin", *self.environment.get("PATH", "/usr/bin:/bin").split(":")]
-        homes = {"ERL_ROOTDIR": UNPACKED / "usr/lib/erlang"}
-        places = {"PATH": ":".join(map(str, path)), "LD_LIBRARY_PATH": libraries_of(UNPACKED)}
-        environment = {**self.environment, **{k: str(v) for k, v in homes.items()}, **places}
-        return self._replace(environment=environment)
-
-
-def end_session(leader):
-    """Those also that made process groups of their own."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == leader:
-                os.kill(int(folder.name), signal.SIGKILL)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-
-
-class Suite(NamedTuple):
-    what: str  # for people
-    run: Callable
-
-
-def need(path):
-    if not Path(path).exists():
-        raise Unavailable(f"{path} is missing: scripts/install-deps foreign")
-    return path
-
-
-def libraries_of(root):
-    return ":".join(str(root / place) for place in LIBRARY_PLACES)
-
-
-def outcome(done):
-    """A program's end and what it said, as one word that is the same when both are."""
-    return f"status {done.returncode}, output {hashlib.sha256((done.stdout or '').encode()).hexdigest()[:16]}"
-
+TORCH = FOREIGN / "torch"
 
 # ---- suites that pytest runs ------------------------------------------------------------------------------------------------
 
