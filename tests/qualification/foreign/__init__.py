@@ -2,11 +2,14 @@
 
     SUITES["numpy"].run(Place(scratch, environment))  ->  {"numpy.core.tests.test_numeric::test_x": "passed", ...}
 
-A suite does not know whether it is guarded: the environment decides. `scripts/install-deps foreign` brings what the suites need: programs
-of the distribution, and the rest into .deps/foreign (scripts/fetch-foreign).
+A suite does not know whether it is guarded: the environment decides. `scripts/install-deps foreign judges` brings what the suites need:
+programs of the distribution, and the rest into .deps/foreign and .deps/judges (scripts/fetch-foreign, scripts/fetch-judges).
 """
 
+from .judges import JUDGES
 from .place import Place, Unavailable
-from .suites import SUITES
+from .suites import SUITES as FOREIGN
 
-__all__ = ["SUITES", "Place", "Unavailable"]
+SUITES = {**FOREIGN, **JUDGES}
+
+__all__ = ["FOREIGN", "JUDGES", "SUITES", "Place", "Unavailable"]
