@@ -361,4 +361,14 @@ static inline uint64_t sg_hash_text(const char *text)
     return hash;
 }
 
+/* Returns the identity of a job. A job belongs to its user: one name of two users means two jobs. A name that begins
+ * with "@" means one job of all users of the directory. */
+static inline uint64_t sg_job_hash(const char *name, uint32_t user)
+{
+    uint64_t hash = sg_hash_text(name);
+    for (int i = 0; name[0] != '@' && i < 4; i++)
+        hash = (hash ^ (user >> 8 * i & 0xff)) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
 #endif

@@ -16,6 +16,7 @@ int main(void)
     FIELD(sg_segment, slot.magic);
     FIELD(sg_segment, slot.abi_version);
     FIELD(sg_segment, slot.pid);
+    FIELD(sg_segment, slot.job_hash);
     FIELD(sg_segment, slot.start_ticks);
     FIELD(sg_segment, slot.granted_bytes);
     FIELD(sg_segment, slot.promised_bytes);

@@ -49,6 +49,7 @@ class Segment:
             "slot.start_ticks": 1000 + pid,
             "slot.state": STATES[state],
             "slot.flags": GUARDING | SHARING,
+            "slot.job_hash": ledger.hash_of(job),
             "segment_bytes": len(self.data),
             "record_capacity": self.records,
             "record_used": 1,

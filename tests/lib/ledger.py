@@ -28,9 +28,12 @@ FLOCK = "hhqqi4x"  # struct flock: type, whence, start, len, pid
 FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
-def hash_of(job):
+def hash_of(job, user=None):
+    """The identity of a user's job."""
+    name = job if isinstance(job, bytes) else job.encode()
+    owner = b"" if name.startswith(b"@") else struct.pack("<I", os.getuid() if user is None else user)
     value = FNV_BASIS
-    for byte in job.encode():
+    for byte in name + owner:
         value = (value ^ byte) * FNV_PRIME & (1 << 64) - 1
     return value
 

@@ -324,7 +324,8 @@ bool launch_claim_check_use(struct launch *launch, struct timespec *left)
     struct sg_observation seen;
     sg_observe(claim->fd, &(const struct sg_observer){.job = 0}, &seen);
     claim->ttl_ns = 0; /* looked at once */
-    if (!seen.has_registry || sg_observe_held_by(sg_hash_text(launch->job)) >= claim->bytes / USED_PART)
+    if (!seen.has_registry ||
+        sg_observe_held_by(model_own_job(launch->job, launch->is_new_job)) >= claim->bytes / USED_PART)
         return false;
     launch_claim_end(launch);
     if (!launch->is_quiet)

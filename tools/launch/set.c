@@ -170,27 +170,54 @@ static void wake(uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Returns the user whose processes run in the job: another one than this process's if there is one. */
-static uid_t owner_of(const struct model *model, const char *name)
+/* The job that is to change. */
+struct chosen {
+    uint64_t hash;
+    uid_t owner; /* another user than this process's if the job has a process of one */
+};
+
+/* Chooses this user's job of the name; for root, without one, the job of the only other user who has one. Returns an
+ * exit code, 0: chosen. */
+static int choose(const struct model *model, const char *name, struct chosen *chosen)
 {
-    const struct model_job *job;
+    const struct model_job *job = NULL, *at;
     const struct model_process *process;
-    DL_FOREACH (model->jobs, job)
-        DL_FOREACH (job->processes, process)
-            if (strcmp(job->name, name) == 0 && process->state == SG_STATE_RUNNING && process->user != geteuid())
-                return process->user;
-    return geteuid();
+    size_t others = 0;
+    *chosen = (struct chosen){model_own_job(name, false), geteuid()};
+    DL_FOREACH (model->jobs, at) {
+        bool is_own = at->hash == chosen->hash;
+        others += at->running_count != 0 && !is_own;
+        if (at->running_count != 0 && (is_own || job == NULL || job->hash != chosen->hash))
+            job = at;
+    }
+    if (job == NULL)
+        return 0;
+    if (job->hash != chosen->hash && (geteuid() != 0 || others > 1))
+        return geteuid() != 0 ? SET_NOT_ALLOWED : SET_SEVERAL;
+    chosen->hash = job->hash;
+    bool is_ours = false;
+    DL_FOREACH (job->processes, process)
+        if (process->state == SG_STATE_RUNNING) {
+            is_ours = is_ours || process->user == geteuid();
+            chosen->owner = process->user != geteuid() ? process->user : chosen->owner;
+        }
+    if (name[0] == '@' && is_ours) /* each user of a shared job may change it */
+        chosen->owner = geteuid();
+    return geteuid() == 0 || chosen->owner == geteuid() ? 0 : SET_NOT_ALLOWED;
 }
 
 static int complain(int code, const char *job)
 {
     char *printable = text_printable(job, false);
+    fprintf(stderr, "sparkguard: --set: ");
     fprintf(stderr,
-            code == SET_NOT_ALLOWED ? "sparkguard: --set: job %s runs for another user; nothing is changed\n"
-                                    : "sparkguard: --set: no process of job %s runs and shares; nothing is changed\n",
+            code == SET_NOT_ALLOWED ? "job %s runs for another user"
+            : code == SET_SEVERAL   ? "several users run a job %s: call this tool as one of them (setpriv --reuid=USER)"
+                                    : "no process of job %s runs and shares",
             printable);
+    fprintf(stderr, "; nothing is changed\n");
     free(printable);
-    return code;
+    return code == SET_SEVERAL ? SET_NOT_ALLOWED : code;
 }
 
 /* Root would run a process with the library in the user's directory, so only the user itself can raise a claim. */
@@ -221,29 +248,27 @@ static bool lower(struct sg_registry_entry *entry, uint64_t owner, uint64_t byte
 }
 
 /* Changes the claim. Lower it may be at any time; the library decides on a larger one. */
-static int set_claim(const struct ledger *ledger, const struct launch *launch, uid_t owner, uint64_t bytes,
+static int set_claim(const struct ledger *ledger, const struct launch *launch, const struct chosen *job, uint64_t bytes,
                      uint64_t machine_bytes)
 {
     uint64_t claim_owner;
-    struct sg_registry_entry *entry = claim_of(ledger, sg_hash_text(launch->set_job), &claim_owner);
+    struct sg_registry_entry *entry = claim_of(ledger, job->hash, &claim_owner);
     if (entry != NULL)
-        return lower(entry, claim_owner, bytes) ? 0 : raise_claim(launch, owner, bytes, machine_bytes);
+        return lower(entry, claim_owner, bytes) ? 0 : raise_claim(launch, job->owner, bytes, machine_bytes);
     fputs("sparkguard: --set: the job has no claim; nothing is changed\n", stderr);
     return SET_NOT_ALLOWED;
 }
 
-static int apply(const struct ledger *ledger, const struct launch *launch, uid_t owner, const struct order *order,
-                 uint64_t machine_bytes)
+static int apply(const struct ledger *ledger, const struct launch *launch, const struct chosen *job,
+                 const struct order *order, uint64_t machine_bytes)
 {
-    const char *name = launch->set_job;
-    uint64_t job = sg_hash_text(name);
     size_t processes = 0;
     const struct order nothing = {0};
-    if (!write_once(ledger, job, &nothing, &processes) && processes == 0)
-        return complain(SET_NO_JOB, name);
+    if (!write_once(ledger, job->hash, &nothing, &processes) && processes == 0)
+        return complain(SET_NO_JOB, launch->set_job);
     uint64_t claim_bytes = order->claim_bytes != SG_UNKNOWN ? order->claim_bytes : 0;
-    int code = order->claim_bytes != 0 ? set_claim(ledger, launch, owner, claim_bytes, machine_bytes) : 0;
-    for (int pass = 0; code == 0 && pass < PASSES_MAX && write_once(ledger, job, order, &processes); pass++)
+    int code = order->claim_bytes != 0 ? set_claim(ledger, launch, job, claim_bytes, machine_bytes) : 0;
+    for (int pass = 0; code == 0 && pass < PASSES_MAX && write_once(ledger, job->hash, order, &processes); pass++)
         continue;
     wake(&ledger->registry->epoch); /* requests that wait are judged again */
     wake(&ledger->registry->call);  /* idle processes take over what was set, and note it in their records */
@@ -258,15 +283,15 @@ static int set(const struct launch *launch, const struct model *model)
         if (!take(&order, model, *word))
             return LAUNCH_USAGE;
     int code = map_ledger(&ledger, launch->directory);
-    const uid_t owner = owner_of(model, launch->set_job);
-    if (code == 0 && geteuid() != 0 && owner != geteuid())
-        code = SET_NOT_ALLOWED;
+    struct chosen job;
+    if (code == 0)
+        code = choose(model, launch->set_job, &job);
     if (code != 0)
         return complain(code, launch->set_job);
     const uint64_t machine_bytes = base_of(model, false);
-    if (!launch_bounds_allow(owner, order.limit_bytes, order.reserve_bytes, machine_bytes))
+    if (!launch_bounds_allow(job.owner, order.limit_bytes, order.reserve_bytes, machine_bytes))
         return SET_NOT_ALLOWED;
-    return apply(&ledger, launch, owner, &order, machine_bytes);
+    return apply(&ledger, launch, &job, &order, machine_bytes);
 }
 
 int launch_set(const struct launch *launch)

@@ -269,7 +269,10 @@ static void put_command(const struct launch *launch, uint32_t pid)
 
 void launch_summarize(const struct launch *launch)
 {
-    const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
+    const struct model_scope scope = {.directories = &launch->directory,
+                                      .directory_count = 1,
+                                      .job = launch->job,
+                                      .job_hash = model_own_job(launch->job, launch->is_new_job)};
     struct model *model = model_build(&scope);
     struct outcome outcome = {.limit_bytes = SG_UNKNOWN};
     const struct model_job *job;

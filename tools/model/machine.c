@@ -75,7 +75,7 @@ static struct sg_observed_constraint *set_otherwise(struct sg_observation *obser
 static struct sg_observation observe(const struct model *model, int registry)
 {
     struct sg_observation seen;
-    struct sg_observer observer = {.job = model->joins != NULL ? sg_hash_text(model->joins) : 0};
+    struct sg_observer observer = {.job = model->joins};
     sg_observe(registry, &observer, &seen);
     const struct settings published = ask_settings(model, cgroup_limit_of(&seen));
     struct sg_observed_constraint *constraint = set_otherwise(&seen, &published);
@@ -134,8 +134,8 @@ void model_machine_observe(struct model *model, int directory, const char *path)
         return;
     model_claims_observe(&model->claims, path);
     model->shared_bytes = bytes_add(model->shared_bytes, sg_observe_shared(0));
-    HASH_ITER (hh, model->by_name, job, next) {
-        job->shared_bytes = sg_observe_shared(sg_hash_text(job->name));
+    HASH_ITER (hh, model->by_key, job, next) {
+        job->shared_bytes = sg_observe_shared(job->hash);
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING)
                 find_entry(process, seen.has_names);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,10 @@
 #include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/procfs.h"
 #include "common/text.h"
 #include "common/tool.h"
+#include "sparkguard_options.h"
 
 /* What is read at most of directories that a pattern matched: strangers may have filled them. The library itself keeps at most 128
  * segments of ended processes of one user. One takes about 32 KiB here. */
@@ -68,21 +71,37 @@ void model_say_complaints_shortly(const struct model *model)
     free(first);
 }
 
+/* Marks jobs of one name, which are different users'. */
+static void note_name(struct model *model, struct model_job *job)
+{
+    struct model_job *first;
+    HASH_FIND(hh_name, model->by_name, job->name, strlen(job->name), first);
+    if (first == NULL)
+        HASH_ADD_KEYPTR(hh_name, model->by_name, job->name, strlen(job->name), job);
+    else
+        first->has_namesake = job->has_namesake = true;
+}
+
 /* Adds a process. `home` is the directory of its job, `directory` that of its file (the history for a copy). */
 static void add_process(struct model *model, struct model_process *process, const char *home, const char *directory,
                         const char *name)
 {
     struct model_job *job;
     process->segment_path = text_format("%s/%s", directory, name);
-    HASH_FIND_STR(model->by_name, process->job, job);
+    char *key = text_format("%s %" PRIx64, process->job, process->job_hash);
+    HASH_FIND_STR(model->by_key, key, job);
     if (job == NULL) {
         job = tool_allocate(1, sizeof *job);
         job->name = text_copy(process->job, SG_JOB_BYTES);
+        job->hash = process->job_hash;
+        job->key = text_copy(key, SIZE_MAX);
         job->directory = home;
         job->limit_bytes = SG_UNKNOWN;
-        HASH_ADD_KEYPTR(hh, model->by_name, job->name, strlen(job->name), job);
+        HASH_ADD_KEYPTR(hh, model->by_key, job->key, strlen(job->key), job);
+        note_name(model, job);
         DL_APPEND(model->jobs, job);
     }
+    free(key);
     DL_APPEND(job->processes, process);
 }
 
@@ -123,7 +142,7 @@ static void sum_job(struct model_job *job, const struct model *model)
     }
     if (job->running_count > 0)
         job->live_bytes = bytes_add(job->live_bytes, job->shared_bytes);
-    const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
+    const struct model_setting set = model_claims_setting_of(&model->claims, job);
     if (job->running_count > 0 && set.limit_bytes != 0) /* an idle process has not noted it yet */
         job->limit_bytes = job->is_limit_bound ? bytes_min(job->limit_bytes, set.limit_bytes) : set.limit_bytes;
     if (job->running_count == 0) /* the last run's limit: a later run may set another one */
@@ -314,9 +333,25 @@ static void read_all(struct model *model)
             model->history_error = read_directory(model, &segment, model->history, false, true, &seen);
         directory->complaint_count = model->complaint_count - complaints;
         model_segment_names_free(seen.names, (long)seen.count);
-        HASH_CLEAR(hh, model->by_name);
+        HASH_CLEAR(hh, model->by_key);
+        HASH_CLEAR(hh_name, model->by_name);
     }
     model_segment_end(&segment);
+}
+
+uint64_t model_own_job(const char *name, bool is_new)
+{
+    const char *first = is_new ? NULL : getenv(SG_VARIABLE_FIRST);
+    char *path = text_format("/proc/%s/status", first != NULL ? first : "self"), text[512];
+    bool is_roots =
+        first != NULL && procfs_read_text(path, text, sizeof text) > 0 && procfs_number_after(text, "\nUid:") == 0;
+    free(path);
+    return name[0] != '\0' ? sg_job_hash(name, is_roots ? 0 : getuid()) : 0;
+}
+
+char *model_job_user(const struct model_job *job)
+{
+    return job->has_namesake && job->processes != NULL ? host_user_name(job->processes->user) : NULL;
 }
 
 struct model *model_build(const struct model_scope *scope)

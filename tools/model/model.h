@@ -130,6 +130,7 @@ struct model_process {
     uint32_t max_resident_mib; /* the kernel's largest resident size, recorded at exit; 0: unknown */
     char *command;
     char *job;
+    uint64_t job_hash;
     char library_version[sizeof((struct sg_segment *)0)->library_version + 1];
     char *segment_path;                /* the file from which the process was read */
     struct model_process *prev, *next; /* utlist, sorted by start */
@@ -154,6 +155,7 @@ struct model_run {
 
 struct model_job {
     char *name;
+    uint64_t hash;         /* sg_job_hash() of name and user: one name of two users means two jobs; 0: unknown */
     const char *directory; /* SPARKGUARD_DIR of its processes; one name in two directories means two jobs */
     uint64_t limit_bytes;  /* smallest limit of its running processes, or of all if none runs; SG_UNKNOWN: none */
     bool is_limit_bound, is_reserve_bound; /* of a running process (model_process) */
@@ -169,7 +171,9 @@ struct model_job {
     size_t run_count;
     struct model_process *processes;
     struct model_job *prev, *next; /* utlist, sorted by start */
-    UT_hash_handle hh;             /* by name */
+    char *key;                     /* name and hash */
+    bool has_namesake;             /* another user's job in the directory has this name */
+    UT_hash_handle hh, hh_name;    /* by key; by name, the first of each */
 };
 
 struct model_device {
@@ -233,12 +237,13 @@ enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_OTHER_DIRECTORY_CAPACITY = 4 };
 struct model_scope {
     char *const *directories; /* names or patterns; none: the reader's own directory */
     size_t directory_count;
-    uint32_t pid;    /* 0: any */
-    const char *job; /* NULL: any */
+    uint32_t pid;      /* 0: any */
+    const char *job;   /* NULL: any */
+    uint64_t job_hash; /* with `job`: of one user; 0: of any */
     bool is_all;
     bool is_last;
     int64_t since_ns;     /* only jobs last seen at or after this time; 0: all */
-    const char *joins;    /* the job that a process would begin in, whose limit counts; NULL: a job of its own */
+    uint64_t joins;       /* hash of the job that a process would begin in, whose limit counts; 0: a job of its own */
     bool wants_unguarded; /* also list unguarded processes */
     bool wants_devices;   /* also ask NVML for their device memory */
     bool wants_history;   /* also read the history of the first directory */
@@ -267,16 +272,16 @@ struct model {
     char *history; /* directory of the history; NULL: not requested or absent */
     int history_error;
     struct model_machine machine;
-    struct model_job *jobs;    /* jobs to show */
-    struct model_job *by_name; /* hash of one directory's jobs, while that directory is read */
-    size_t hidden_jobs;        /* number of jobs that the scope left out */
-    size_t hidden_namesakes;   /* number of earlier processes with the requested PID */
+    struct model_job *jobs;             /* jobs to show */
+    struct model_job *by_key, *by_name; /* hashes of one directory's jobs, while that directory is read */
+    size_t hidden_jobs;                 /* number of jobs that the scope left out */
+    size_t hidden_namesakes;            /* number of earlier processes with the requested PID */
     struct model_unguarded unguarded[MODEL_UNGUARDED_CAPACITY]; /* the largest, by resident and unified device memory */
     size_t unguarded_count;
     struct model_unguarded_container unguarded_containers[MODEL_UNGUARDED_CAPACITY]; /* in the same order */
     size_t unguarded_container_count;
     struct model_claims claims; /* of the directories read */
-    const char *joins;          /* as in the scope */
+    uint64_t joins;             /* as in the scope */
     uint64_t shared_bytes;      /* as of a job, over all jobs */
     bool has_observed;
     struct sg_observation observed;    /* of the directories read: what the library would decide by */
@@ -295,6 +300,12 @@ struct model {
     bool is_terse;             /* complaints are counted and not kept: there are enough about a directory */
     size_t unsaid_count;       /* of these */
 };
+
+/* Returns the identity of a job of this user; 0: it has no name yet. In a job that root began, unless a new one begins
+ * there, the user's processes are of root's job. */
+uint64_t model_own_job(const char *name, bool is_new);
+/* Returns the name of a job's user if another user's job has its name, else NULL. The caller frees. */
+char *model_job_user(const struct model_job *job);
 
 /* Reads the directories, builds the model and narrows it to the scope. Never NULL; free it with model_free(). */
 struct model *model_build(const struct model_scope *scope);

@@ -353,6 +353,7 @@ struct model_process *model_process_from(const struct model_segment *segment)
     memcpy(process->file, content->file, sizeof process->file);
     memcpy(process->library_version, content->library_version, sizeof content->library_version);
     process->job = text_copy(content->job, sizeof content->job);
+    process->job_hash = slot->job_hash;
     process->command = text_copy(content->command, sizeof content->command);
     fill_domains(process, content, segment->record_count);
     process->promised_bytes = is_running ? not_below_zero(slot->promised_bytes) : 0;
@@ -388,5 +389,6 @@ void model_job_free(struct model_job *job)
         free(job->runs[i].verdict.text);
     free(job->runs);
     free(job->name);
+    free(job->key);
     free(job);
 }

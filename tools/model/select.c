@@ -20,11 +20,11 @@ static void drop_job(struct model *model, struct model_job *job)
     model->hidden_jobs++;
 }
 
-static void keep_named(struct model *model, const char *name)
+static void keep_named(struct model *model, const char *name, uint64_t hash)
 {
     struct model_job *job, *next;
     DL_FOREACH_SAFE (model->jobs, job, next)
-        if (strcmp(job->name, name) != 0)
+        if (strcmp(job->name, name) != 0 || (hash != 0 && job->hash != 0 && job->hash != hash))
             drop_job(model, job);
 }
 
@@ -103,7 +103,7 @@ bool model_scope_is_narrow(const struct model_scope *scope)
 void model_select(struct model *model, const struct model_scope *scope)
 {
     if (scope->job != NULL)
-        keep_named(model, scope->job);
+        keep_named(model, scope->job, scope->job_hash);
     if (scope->since_ns != 0)
         keep_since(model, scope->since_ns);
     if (scope->is_last)

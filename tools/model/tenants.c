@@ -9,6 +9,7 @@
 
 #include "common/bytes.h"
 #include "common/tool.h"
+#include "model/model.h"
 #include "observer/observe.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
@@ -81,13 +82,12 @@ void model_claims_observe(struct model_claims *claims, const char *path)
         claims->at[i].queue_position = claims->at[i].is_queued ? ++position : 0;
 }
 
-struct model_job_claims model_claims_of(const struct model_claims *claims, const char *job, const char *directory)
+struct model_job_claims model_claims_of(const struct model_claims *claims, const struct model_job *job)
 {
     struct model_job_claims of = {.share = SG_SHARE_MIN};
-    uint64_t hash = sg_hash_text(job);
     for (size_t i = 0; i < claims->count; i++) {
         const struct model_claim *claim = &claims->at[i];
-        if (claim->job_hash != hash || strcmp(claim->directory, directory) != 0)
+        if (claim->job_hash != job->hash || strcmp(claim->directory, job->directory) != 0)
             continue;
         of.is_held = of.is_held || !claim->is_queued;
         of.share = bytes_max(of.share, claim->share);
@@ -100,11 +100,10 @@ struct model_job_claims model_claims_of(const struct model_claims *claims, const
     return of;
 }
 
-struct model_setting model_claims_setting_of(const struct model_claims *claims, const char *job, const char *directory)
+struct model_setting model_claims_setting_of(const struct model_claims *claims, const struct model_job *job)
 {
-    uint64_t hash = sg_hash_text(job);
     for (size_t i = 0; i < claims->setting_count; i++)
-        if (claims->settings[i].job_hash == hash && strcmp(claims->settings[i].directory, directory) == 0)
+        if (claims->settings[i].job_hash == job->hash && strcmp(claims->settings[i].directory, job->directory) == 0)
             return claims->settings[i];
     return (struct model_setting){0};
 }

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct model_job;
+
 struct model_claim {
     const char *directory; /* SPARKGUARD_DIR of the job */
     uint64_t job_hash;
@@ -45,10 +47,10 @@ struct model_job_claims {
     uint64_t share;          /* of the memory beyond all claims; 1 without --share */
     bool is_held;            /* a claim is granted */
 };
-struct model_job_claims model_claims_of(const struct model_claims *claims, const char *job, const char *directory);
+struct model_job_claims model_claims_of(const struct model_claims *claims, const struct model_job *job);
 
 /* Returns what was set for a job; all zero if nothing was. */
-struct model_setting model_claims_setting_of(const struct model_claims *claims, const char *job, const char *directory);
+struct model_setting model_claims_setting_of(const struct model_claims *claims, const struct model_job *job);
 
 /* Returns "none", "queued" or "held". A job with a granted claim and a waiting one is "held". */
 const char *model_claims_state(const struct model_job_claims *claims);

@@ -230,7 +230,7 @@ static json_t *runs_of(const struct model_job *job)
 
 static void add_claims(json_t *object, const struct model *model, const struct model_job *job)
 {
-    const struct model_job_claims claims = model_claims_of(&model->claims, job->name, job->directory);
+    const struct model_job_claims claims = model_claims_of(&model->claims, job);
     json_object_set_new(object, "claimed_bytes", json_of_number(claims.bytes));
     json_object_set_new(object, "claim_left_bytes", json_of_number(claims.rest_bytes));
     json_object_set_new(object, "claim_state", json_of_text(model_claims_state(&claims)));
@@ -241,7 +241,7 @@ static void add_claims(json_t *object, const struct model *model, const struct m
 
 static void add_settings(json_t *object, const struct model *model, const struct model_job *job)
 {
-    const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
+    const struct model_setting set = model_claims_setting_of(&model->claims, job);
     char *user = set.directory != NULL ? host_user_name((uid_t)set.user) : NULL;
     bool is_limit = set.limit_bytes != 0 && set.limit_bytes != SG_UNKNOWN;
     json_object_set_new(object, "set_limit_bytes", is_limit ? json_of_number(set.limit_bytes) : json_null());

@@ -150,7 +150,7 @@ static char *name_of(const struct model *model, const struct model_claim *claim,
 {
     const struct model_job *job;
     DL_FOREACH (model->jobs, job)
-        if (sg_hash_text(job->name) == claim->job_hash && strcmp(job->directory, claim->directory) == 0)
+        if (job->hash == claim->job_hash && strcmp(job->directory, claim->directory) == 0)
             return text_printable(job->name, style->is_utf8);
     return text_format("of process %" PRIu32, claim->pid);
 }

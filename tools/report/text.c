@@ -216,7 +216,7 @@ static void put_runs(struct model_job *job, bool names_runs, const struct style 
 /* Prints what the job has claimed, and how much of that is left; or its place in the queue. */
 static void put_claims(const struct model *model, const struct model_job *job, const struct style *style)
 {
-    const struct model_job_claims claims = model_claims_of(&model->claims, job->name, job->directory);
+    const struct model_job_claims claims = model_claims_of(&model->claims, job);
     char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY], share[32] = "";
     text_size(size, claims.bytes);
     if (claims.share != SG_SHARE_MIN)
@@ -232,7 +232,7 @@ static void put_claims(const struct model *model, const struct model_job *job, c
 /* Prints what sparkguard --set has set for the job, and who did. */
 static void put_settings(const struct model *model, const struct model_job *job, const struct style *style)
 {
-    const struct model_setting set = model_claims_setting_of(&model->claims, job->name, job->directory);
+    const struct model_setting set = model_claims_setting_of(&model->claims, job);
     char limit[TEXT_SIZE_CAPACITY] = "", reserve[TEXT_SIZE_CAPACITY] = "";
     if (job->is_limit_bound || job->is_reserve_bound)
         put_note(style, STYLE_PLAIN, text_copy("bounded by " SG_BOUNDS_FILE, SIZE_MAX));

@@ -114,7 +114,10 @@ static void note_others(struct sweep_run *run, uint64_t bytes)
 
 void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_headroom, uint64_t most_held)
 {
-    const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
+    const struct model_scope scope = {.directories = &launch->directory,
+                                      .directory_count = 1,
+                                      .job = launch->job,
+                                      .job_hash = model_own_job(launch->job, true)};
     struct model *model = model_build(&scope);
     struct sum sum = {.refusal = NULL};
     uint64_t lost = 0;

@@ -177,6 +177,7 @@ static bool take_job(int directory, const char *name, void *context)
     struct record_search *search = context;
     const size_t prefix = strlen(search->prefix);
     struct sg_slot slot = {0};
+    uint32_t user = 0;
     char job[SG_JOB_BYTES + 1] = "";
     if (strlen(name) != prefix + 16 + strlen(SG_SEGMENT_SUFFIX) || strncmp(name, search->prefix, prefix) != 0 ||
         strcmp(name + prefix + 16, SG_SEGMENT_SUFFIX) != 0)
@@ -187,7 +188,8 @@ static bool take_job(int directory, const char *name, void *context)
     if (sg_sys_pread((int)fd, &slot, sizeof slot, 0) == sizeof slot && slot.pid == search->holder->pid &&
         slot.start_ticks == search->holder->start_ticks &&
         sg_sys_pread((int)fd, job, SG_JOB_BYTES, offsetof(struct sg_segment, job)) == SG_JOB_BYTES &&
-        sg_hash_text(job) == search->holder->job_hash)
+        sg_sys_pread((int)fd, &user, sizeof user, offsetof(struct sg_segment, uid)) == sizeof user &&
+        (sg_job_hash(job, user) == search->holder->job_hash || sg_job_hash(job, 0) == search->holder->job_hash))
         memcpy(search->job, job, sizeof job);
     (void)sg_sys_close((int)fd);
     return search->job[0] == '\0';

@@ -104,6 +104,26 @@ static uint64_t run_of_job(void)
     return ticks != 0 ? SG_RUN(is_first ? own : first, ticks) : 0;
 }
 
+/* The job's identity: its name, and this process's user or, if the job's first process is root's, root. It stays as it
+ * was in a process that changes its user, and in its forked children. */
+static uint64_t identify_job(uint32_t user)
+{
+    static uint64_t hash;
+    char name[32], status[512];
+    uint32_t first = sg_options.first_pid;
+    if (hash != 0)
+        return hash;
+    if (user != 0 && first != 0 && first != sg_sys_getpid()) {
+        struct sg_text text = sg_text_begin(name, sizeof name);
+        sg_text_add(&text, "/proc/");
+        sg_text_add_number(&text, first);
+        sg_text_add(&text, "/status");
+        if (sg_text_read_file(name, status, sizeof status) > 0 && sg_text_read_field(status, "Uid:", 1) == 0)
+            user = 0;
+    }
+    return hash = sg_job_hash(sg_options.job, user);
+}
+
 static void describe_process(void)
 {
     struct sg_segment *segment = sg_own;
@@ -111,10 +131,10 @@ static void describe_process(void)
     segment->slot.pid = sg_sys_getpid();
     segment->slot.start_ticks = sg_procfs_start_ticks(0);
     segment->slot.state = SG_STATE_RUNNING;
-    segment->slot.job_hash = sg_hash_text(sg_options.job);
     sg_fetch_or(&segment->slot.flags, SG_SLOT_GUARDING | (sg_options.mode_observe ? SG_SLOT_OBSERVE : 0u));
     segment->parent_pid = (uint32_t)sg_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0);
     segment->uid = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0);
+    segment->slot.job_hash = identify_job(segment->uid);
     segment->started_time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     segment->run = run_of_job();
     sg_container_describe(segment);

@@ -36,7 +36,7 @@ static void make_registry(uint32_t version, uint32_t entry_bytes)
     for (unsigned i = 1; i < 3; i++) {
         struct sg_registry_entry *entry = entry_at(i);
         entry->slot.promised_bytes = entry->slot.granted_bytes = GIB;
-        entry->slot.job_hash = sg_hash_text("unit");
+        entry->slot.job_hash = sg_job_hash("unit", getuid());
         entry->claim = 1 << 2 | SG_CLAIM_LIVE;
     }
 }
@@ -60,7 +60,7 @@ static struct sg_observation observe(const char *job)
 {
     struct sg_observation seen;
     int fd = open(path_of(), O_RDONLY | O_CLOEXEC);
-    sg_observe(fd, &(const struct sg_observer){.job = job != NULL ? sg_hash_text(job) : 0}, &seen);
+    sg_observe(fd, &(const struct sg_observer){.job = job != NULL ? sg_job_hash(job, getuid()) : 0}, &seen);
     if (fd >= 0)
         (void)close(fd);
     CHECK(seen.is_known);
@@ -141,7 +141,8 @@ CHILD_TEST(limit_of_the_job_that_is_joined_counts)
     CHECK_EQUAL(seen.limit_bytes, 3 * GIB);
     CHECK_EQUAL(seen.left_bytes, 2 * GIB);
     CHECK_EQUAL(observe("other").left_bytes, UINT64_MAX);
-    CHECK_EQUAL(sg_observe_held_by(sg_hash_text("unit")), GIB - MIB); /* 1 MiB of each process was never promised */
+    CHECK_EQUAL(sg_observe_held_by(sg_job_hash("unit", getuid())),
+                GIB - MIB); /* 1 MiB of each process was never promised */
 }
 
 CHILD_TEST(rest_of_a_claim_is_what_its_job_does_not_hold)
@@ -149,7 +150,7 @@ CHILD_TEST(rest_of_a_claim_is_what_its_job_does_not_hold)
     put_machine();
     make_registry(SG_REGISTRY_VERSION, OWN_BYTES);
     file.registry.claim_places = 1;
-    entry_at(2)->slot = (struct sg_slot){.flags = SG_SLOT_CLAIM, .job_hash = sg_hash_text("unit")};
+    entry_at(2)->slot = (struct sg_slot){.flags = SG_SLOT_CLAIM, .job_hash = sg_job_hash("unit", getuid())};
     entry_at(2)->claimed_bytes = 3 * GIB;
     int fd = put_registry();
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2, .l_len = 1};

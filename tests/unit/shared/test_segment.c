@@ -99,7 +99,7 @@ CHILD_TEST(attach_makes_a_private_file_that_says_who_we_are)
     CHECK_EQUAL(segment->slot.pid, getpid());
     CHECK_EQUAL(segment->slot.state, SG_STATE_RUNNING);
     CHECK_EQUAL(segment->slot.flags, SG_SLOT_GUARDING);
-    CHECK(segment->slot.job_hash == sg_hash_text("unit"));
+    CHECK(segment->slot.job_hash == sg_job_hash("unit", getuid()));
     CHECK(segment->slot.start_ticks > 0);
     CHECK_EQUAL(segment->segment_bytes, info.st_size);
     CHECK(segment->record_capacity == SG_RECORD_FIRST && info.st_size >= (off_t)SG_SEGMENT_BYTES(SG_RECORD_FIRST));

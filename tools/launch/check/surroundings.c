@@ -180,7 +180,8 @@ static void judge_claim(struct check *check, const struct model *model, uint64_t
 void check_surroundings_options(struct check *check)
 {
     static const char id[] = "options";
-    const struct model_scope scope = {.is_all = true, .joins = check->launch->job};
+    const struct model_scope scope = {.is_all = true,
+                                      .joins = model_own_job(check->launch->job, check->launch->is_new_job)};
     struct model *model = model_build(&scope);
     const struct model_machine *machine = &model->machine;
     char *set = copy("all as by default"), *list = copy(""), usable[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];

@@ -72,7 +72,12 @@ char *prometheus_label(const char *text)
 char *prometheus_job_labels(const struct model_job *job)
 {
     char *name = prometheus_label(job->name), *directory = prometheus_label(job->directory);
-    char *labels = text_format("{sparkguard_job=\"%s\",directory=\"%s\"}", name, directory);
+    char *user = model_job_user(job), *user_label = user != NULL ? prometheus_label(user) : NULL;
+    char *labels =
+        text_format("{sparkguard_job=\"%s\",directory=\"%s\"%s%s%s}", name, directory, user != NULL ? ",user=\"" : "",
+                    user != NULL ? user_label : "", user != NULL ? "\"" : "");
+    free(user);
+    free(user_label);
     free(name);
     free(directory);
     return labels;

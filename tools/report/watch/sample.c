@@ -27,7 +27,7 @@ static struct watch_trace *find(const struct watch *watch, const struct watch_ke
 
 struct watch_key watch_key_of_job(const struct model_job *job)
 {
-    struct watch_key key = {.pid = 0};
+    struct watch_key key = {.start_ticks = job->hash};
     snprintf(key.job, sizeof key.job, "%s", job->name);
     return key;
 }

@@ -21,8 +21,8 @@ enum watch_sort { WATCH_BY_LIVE, WATCH_BY_PEAK, WATCH_BY_RATE, WATCH_BY_REFUSED,
 /* Hash key: a job by name, or a process by PID and start time. Unused bytes are zero. */
 struct watch_key {
     char job[SG_JOB_BYTES + 8];
-    uint64_t start_ticks;
-    uint64_t pid; /* with the PID namespace in the upper half; 0: a job */
+    uint64_t start_ticks; /* of a job: its hash */
+    uint64_t pid;         /* with the PID namespace in the upper half; 0: a job */
 };
 
 struct watch_trace {

@@ -1,0 +1,92 @@
+"""Whose job it is: one name of two users means two jobs, "@name" one job of all, and a job that root began stays root's."""
+
+import os
+import subprocess
+
+import pytest
+from lib.machine import needs_root
+
+pytestmark = needs_root
+GROUP, ALICE, BOB = 51000, 51001, 51002
+SET, NO_JOB, NOT_ALLOWED = 0, 1, 3
+
+
+@pytest.fixture
+def who(place, tmp_path):
+    """who(ALICE) are the options of a program that a member of the group starts in the shared directory."""
+    place.guard.directory.mkdir(mode=0o770)
+    os.chown(place.guard.directory, 0, GROUP)
+    place.guard.directory.chmod(0o2770)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == "root" and folder != folder.parent and str(folder).startswith("/tmp/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    return lambda user: {"user": user, "group": user, "extra_groups": [GROUP]}
+
+
+def change(place, *words, job="job", status=SET, **options):
+    env = place.guard.environment(place.env, preload=())
+    command = [place.guard.build / "sparkguard", "--set", job, *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, **options)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_limit_of_one_users_job_is_not_anothers(place, who):
+    place.holder("malloc 1G", {"SPARKGUARD_LIMIT": "2G"}, **who(BOB))
+    assert place.holder("malloc 3G", **who(ALICE)).answers == ["ok"]
+    assert place.holder("malloc 1500M", **who(BOB)).answers == ["ENOMEM"]
+
+
+def test_each_user_sets_the_own_job(place, who):
+    alice, bob = (place.holder("malloc 1M wait malloc 1G malloc 2G", **who(user)) for user in (ALICE, BOB))
+    change(place, "limit=1500M", **who(ALICE))
+    change(place, "limit=3500M", **who(BOB))
+    assert alice.go().ready() == ["ok", "ENOMEM"]
+    assert bob.go().ready() == ["ok", "ok"]
+
+
+def test_report_shows_two_jobs_and_whose_they_are(place, who):
+    for user in (ALICE, BOB):
+        place.holder("malloc 100M", **who(user))
+    jobs = place.guard.report()["jobs"]
+    assert [(job["job"], len(job["processes"])) for job in jobs] == [("job", 1)] * 2
+    text = place.guard.report_command().stdout
+    assert text.count(f"job job, user {ALICE}") == text.count(f"job job, user {BOB}") == 1, text
+
+
+def test_root_is_asked_which_of_two_it_means(place, who):
+    place.holder("malloc 1M", **who(ALICE))
+    change(place, "limit=1G")
+    place.holder("malloc 1M", **who(BOB))
+    assert "several users run a job job" in change(place, "limit=2G", status=NOT_ALLOWED).stderr
+
+
+def test_name_that_begins_with_at_is_one_job_of_all(place, who):
+    env = {"SPARKGUARD_JOB": "@job"}
+    place.holder("malloc 1G", {**env, "SPARKGUARD_LIMIT": "2G"}, **who(BOB))
+    alice = place.holder("malloc 1500M wait malloc 1500M", env, **who(ALICE))
+    assert alice.answers == ["ENOMEM"]
+    change(place, "limit=3G", job="@job", **who(ALICE))
+    assert alice.go().ready() == ["ok"]
+    assert len(place.guard.report()["jobs"]) == 1
+
+
+@pytest.mark.parametrize("becomes", ["by exec", "by itself"])
+def test_job_that_root_began_is_roots_whatever_user_its_processes_become(place, who, becomes):
+    who(ALICE)
+    if becomes == "by exec":
+        script = f"setpriv --reuid={ALICE} --regid={ALICE} --groups={GROUP} {place.admit_take} malloc 1M wait malloc 3G wait; true"
+        tenant = place.tenant(["sh", "-c", script])
+        tenant.ready()
+    else:
+        tenant = place.player(f"malloc(1 * MIB)\nos.setgroups([{GROUP}])\nos.setuid({ALICE})\nready()\nif os.fork() == 0:\n    malloc(3 * GIB)\n    ready()\nos.wait()\n")
+        tenant.ready()
+    change(place, "limit=2G")
+    assert tenant.go().ready() == ["ENOMEM"]
+    assert change(place, "limit=4G", status=NOT_ALLOWED, **who(ALICE))
+
+
+def test_user_has_no_job_of_anothers_name(place, who):
+    place.holder("malloc 1M", **who(BOB))
+    assert "runs for another user" in change(place, "limit=1G", status=NOT_ALLOWED, **who(ALICE)).stderr
+    assert place.holder("malloc 3G", **who(BOB)).answers == ["ok"]
