@@ -80,7 +80,8 @@ $(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
 
 # Small programs the tests run: plain C; those of the folder cuda need CUDA and are built three ways.
 program_flags = -std=gnu11 -D_GNU_SOURCE -include tests/lib/old_libc.h -O1 -g -Wall -Wextra -fno-builtin -Iinclude -Itests/programs -pthread
-program_headers := $(wildcard tests/programs/*.h tests/programs/*/*.h tests/lib/*.h include/*.h include/*.def)
+program_headers := preload/guard/hooks/hooks.def \
+    $(wildcard tests/programs/*.h tests/programs/*/*.h tests/lib/*.h include/*.h include/*.def)
 cuda_programs := $(basename $(notdir $(wildcard tests/programs/cuda/*.c)))
 plain_programs := $(filter-out $(cuda_programs),$(program_names))
 

@@ -13,6 +13,7 @@
  *   tree     a binary search tree of strings: COUNT times one goes and one comes, malloc and little else
  *   true     posix_spawn of /bin/true, with BENCH_PRELOAD preloaded to it alone
  *   fork     fork, and _exit in the child
+ *   name:N   dlsym of the name N by a handle of the libc
  *   hold     one block of 4 MiB, until the standard input ends
  *   none     nothing: what starting the process costs
  *
@@ -187,6 +188,15 @@ static void cuda(size_t size, int is_granted)
     }
 }
 
+static void look_up_each(const char *name)
+{
+    static char copy[64] __attribute__((aligned(64))); /* where pages meet, the libc's strlen takes more instructions */
+    void *libc = dlopen("libc.so.6", RTLD_NOW);
+    strncpy(copy, name, sizeof copy - 1);
+    for (long i = 0; i < count; i++)
+        (void)look_up(libc, copy);
+}
+
 static void *work(void *unused)
 {
     if (strcmp(kind, "heap") == 0)
@@ -205,6 +215,8 @@ static void *work(void *unused)
         start();
     else if (strcmp(kind, "fork") == 0)
         fork_each();
+    else if (strncmp(kind, "name:", 5) == 0)
+        look_up_each(kind + 5);
     else if (strcmp(kind, "hold") == 0)
         hold();
     else if (strcmp(kind, "cuda") == 0)

@@ -181,13 +181,20 @@ static bool find_as_programs_do(const struct link_map *object, const char *name,
     return symbols.is_any_version && sg_elf_symbols_find(&symbols, name, address);
 }
 
+/* This library in the list; NULL if it comes after the libc, or if there is no list. */
+static const struct link_map *find_us(void)
+{
+    const struct link_map *object = first_object();
+    while (object != NULL && object->l_ld != _DYNAMIC)
+        object = is_libc(object) ? NULL : object->l_next;
+    return object;
+}
+
 /* Searches the objects after this library up to the libc; `includes_libc`: including the libc. Objects after the libc
  * may have been loaded later and may be unloaded at any time. */
 static void *find_after_us(const char *name, bool includes_libc)
 {
-    const struct link_map *object = first_object();
-    while (object != NULL && object->l_ld != _DYNAMIC) /* up to this library */
-        object = is_libc(object) ? NULL : object->l_next;
+    const struct link_map *object = find_us();
     bool is_last = object == NULL;
     while (!is_last && (object = object->l_next) != NULL) {
         void *address;
@@ -206,6 +213,16 @@ void *sg_elf_symbols_next(const char *name)
 void *sg_elf_symbols_between(const char *name)
 {
     return find_after_us(name, false);
+}
+
+bool sg_elf_symbols_any_between(bool (*is_it)(const struct sg_elf_symbols *, const void *), const void *data)
+{
+    const struct link_map *object = find_us();
+    struct sg_elf_symbols symbols;
+    while (object != NULL && (object = object->l_next) != NULL && !is_libc(object))
+        if (sg_elf_symbols_open(&symbols, object->l_addr, object->l_ld) && is_it(&symbols, data))
+            return true;
+    return false;
 }
 
 enum sg_order sg_elf_symbols_before(const char *name, void **address)

@@ -41,6 +41,9 @@ void *sg_elf_symbols_next(const char *name);
 /* As sg_elf_symbols_next, but without the libc. */
 void *sg_elf_symbols_between(const char *name);
 
+/* Whether `is_it` holds of an object after ours and before the libc; `data` is passed to it. */
+bool sg_elf_symbols_any_between(bool (*is_it)(const struct sg_elf_symbols *, const void *), const void *data);
+
 /* Finds which object defines the global `name`, which this library exports too: an object loaded before this library
  * (its function becomes *address), or this library. SG_ORDER_UNKNOWN: only dlsym could find that out. */
 enum sg_order { SG_ORDER_OURS, SG_ORDER_BEFORE, SG_ORDER_UNKNOWN };

@@ -1,12 +1,19 @@
 /*
- * dlsym.c - the second entry point: dlsym, and the hooks of dlopen and dlclose.
+ * dlsym.c - the second entry point: dlsym and dlvsym, and the hooks of dlopen and dlclose.
+ *
+ * A program that asks a handle of the libc for free shall get this library's: foreign-function interfaces look all of
+ * their functions up so. The libc looks first. Where it finds the function that the hook calls next, the hook is the
+ * answer; what another library defines stays that library's. So the answer is what a linked call would reach, but for
+ * two kinds of callers. RTLD_NEXT of dlsym stays the libc's, which passes over this library only for those behind it.
+ * And an object behind this library that itself wraps the libc gets the libc's functions, for a hook may call that
+ * object, and would call itself through it.
  *
  * dlopen with RTLD_DEEPBIND would lead a library past every entry point, so the flag is removed. Before a dlclose, the
  * libraries whose addresses are kept are pinned.
  *
  * The exported dlsym is a few instructions of assembly (entry_points.S). It asks sg_dlsym_filter. If the filter has no
  * answer, it jumps to the libc's dlsym with the caller's return address in place, because RTLD_NEXT and RTLD_DEFAULT
- * depend on that address.
+ * depend on that address. dlvsym is the same.
  */
 #include "hooks/dlsym.h"
 #include "hooks/lifecycle.h"
@@ -14,6 +21,8 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
+#include "base/elf_symbols.h"
+#include "base/loaded.h"
 #include "base/options.h"
 #include "hooks/cuda/nvml.h"
 #include "hooks/real.h"
@@ -29,6 +38,23 @@ static void *as_pointer(sg_function function)
     return pointer;
 }
 
+static sg_function as_function(void *pointer)
+{
+    sg_function function;
+    memcpy(&function, &pointer, sizeof function);
+    return function;
+}
+
+/* The libc's answer, for this library as the caller: to dlsym, or to dlvsym if `version` is not NULL. It is the same for
+ * each caller that gives a handle. */
+static inline void *ask_libc(sg_function next, void *handle, const char *name, const char *version)
+{
+    return version == NULL ? ((__typeof__(&dlsym))next)(handle, name)
+                           : ((__typeof__(&dlvsym))next)(handle, name, version);
+}
+
+/* ---- names of CUDA ----------------------------------------------------------------------------------------------- */
+
 /* Only whole names are compared: a prefix test would also catch names of cudnn, cublas and curl. */
 static enum sg_hook find_hook(const char *name)
 {
@@ -38,29 +64,29 @@ static enum sg_hook find_hook(const char *name)
     return SG_HOOK_COUNT;
 }
 
-/* All hooked names but the libc's begin with cu, cuda or nvml. Almost every look-up ends at this test. */
+/* All hooked names but the libc's begin with cu, cuda or nvml. */
 static bool may_be_hooked(const char *name)
 {
     return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v');
 }
 
-/* Finds the hook of one of the libc's own entry points. */
-static enum sg_hook find_entry_point(const char *name)
-{
-    static const enum sg_hook entry_point[] = {SG_HOOK_dlsym, SG_HOOK_dlopen, SG_HOOK_dlmopen, SG_HOOK_dlclose};
-    for (size_t i = 0; name[0] == 'd' && name[1] == 'l' && i < SG_ARRAY_LENGTH(entry_point); i++)
-        if (strcmp(name, sg_hook_table[entry_point[i]].symbol) == 0)
-            return entry_point[i];
-    return SG_HOOK_COUNT;
-}
-
 /* Returns the answer "not there", and leaves the dlerror() that belongs to it. */
-static void *absent(const char *name)
+static struct sg_dlsym_answer absent(const char *name)
 {
     void *libc = SG_REAL(dlopen)("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     if (libc != NULL)
         (void)sg_real_dlsym(libc, name);
-    return SG_DLSYM_ABSENT;
+    return (struct sg_dlsym_answer){NULL, NULL};
+}
+
+static struct sg_dlsym_answer answer(sg_function function)
+{
+    return (struct sg_dlsym_answer){as_pointer(function), NULL};
+}
+
+static struct sg_dlsym_answer pass_to(sg_function next)
+{
+    return (struct sg_dlsym_answer){NULL, next};
 }
 
 /* This library's function for a hook: its export, or one that is not exported. */
@@ -84,11 +110,11 @@ static sg_function find_ours(enum sg_hook hook)
 
 /* Answers a look-up that found this library's export. The exports stand in the global scope even where CUDA is not
  * installed; a program that probes for a driver must not take them for one. */
-static void *answer_global(enum sg_hook hook, const char *name)
+static struct sg_dlsym_answer answer_global(enum sg_hook hook, const char *name)
 {
     sg_function real =
         sg_hook_table[hook].family == SG_FAMILY_DRIVER ? sg_real_find(hook) : sg_real_dlsym(RTLD_NEXT, name);
-    return real != NULL ? as_pointer(find_ours(hook)) : absent(name);
+    return real != NULL ? answer(find_ours(hook)) : absent(name);
 }
 
 /* Returns whether `found` is the real function of the hook. It may also be a function of another library that wraps the
@@ -107,29 +133,163 @@ static bool is_real(enum sg_hook hook, sg_function found)
     return known == NULL || known == found;
 }
 
-void *sg_dlsym_filter(void *handle, const char *name)
+static SG_APART struct sg_dlsym_answer answer_cuda(sg_function next, void *handle, const char *name,
+                                                   const char *version)
 {
-    if (sg_load_acquire(&sg_dlsym_next) == NULL)
-        (void)sg_real_dlsym(RTLD_NEXT, "dlsym");
-    if (name == NULL || handle == RTLD_NEXT || sg_options.is_disabled)
-        return NULL;
-    enum sg_hook entry_point = find_entry_point(name);
-    if (entry_point != SG_HOOK_COUNT && sg_real_dlsym(handle, name) == sg_real_find(entry_point))
-        return as_pointer(sg_real_ours(entry_point)); /* asking the libc by handle must not lead past it */
-    if (!may_be_hooked(name))
-        return NULL;
-    enum sg_hook hook = find_hook(name);
-    if (hook == SG_HOOK_COUNT)
-        return NULL;
-    sg_function found = sg_real_dlsym(handle, name);
+    enum sg_hook hook = handle != RTLD_NEXT ? find_hook(name) : SG_HOOK_COUNT;
+    sg_function found = hook != SG_HOOK_COUNT ? as_function(ask_libc(next, handle, name, version)) : NULL;
     if (found == NULL)
-        return NULL; /* the libc repeats the look-up and leaves its error */
+        return pass_to(next); /* the libc repeats the look-up and leaves its error */
     if (found == find_ours(hook))
         return answer_global(hook, name);
     if (sg_hook_table[hook].family == SG_FAMILY_RUNTIME)
-        return as_pointer(sg_runtime_thunk(hook, found));
-    return is_real(hook, found) ? as_pointer(find_ours(hook)) : NULL;
+        return answer(sg_runtime_thunk(hook, found));
+    return is_real(hook, found) ? answer(find_ours(hook)) : pass_to(next);
 }
+
+/* ---- names of the libc ------------------------------------------------------------------------------------------- */
+
+/* The hooks of the libc by their names, each in the first free slot from that of its hash on. Almost every name that a
+ * program looks up is not hooked and ends at an empty slot: a look-up takes 800 instructions, and to compare all names
+ * would take as many. Filled by the first look-up, for no start shall pay for it. */
+enum { LIBC_COUNT = SG_HOOK_cuGetProcAddress, SLOTS = 256, NOT_FILLED = 0, BEING_FILLED, FILLED };
+_Static_assert((unsigned)LIBC_COUNT < UINT8_MAX, "a slot is a byte");
+static uint8_t slot[SLOTS]; /* the number of a hook and 1; 0: none */
+static uint32_t slots_state;
+
+/* By the first four bytes, the last three and the length: of a name of three bytes and more. With these factors no two
+ * names of hooks.def have one slot. */
+static inline size_t slot_of(const char *name, size_t length)
+{
+    uint32_t first, last;
+    memcpy(&first, name, sizeof first);
+    memcpy(&last, name + length - 3, sizeof last); /* with the 0 behind it, in whose place comes the length */
+    last ^= (uint32_t)length << 24;
+    return (first * 0xcd7acfcb + last * 0x7ad45a77) / (UINT32_MAX / SLOTS + 1);
+}
+
+static SG_COLD void fill_slots(void)
+{
+    uint32_t state = NOT_FILLED;
+    if (!sg_cas_u32(&slots_state, &state, BEING_FILLED))
+        return;
+    for (unsigned hook = 0; hook < LIBC_COUNT; hook++) {
+        size_t at = slot_of(sg_hook_table[hook].symbol, strlen(sg_hook_table[hook].symbol));
+        while (slot[at] != 0)
+            at = (at + 1) % SLOTS;
+        slot[at] = (uint8_t)(hook + 1);
+    }
+    sg_store_release(&slots_state, (uint32_t)FILLED); /* pairs with find_libc_hook */
+}
+
+static SG_COLD enum sg_hook find_one_by_one(const char *name)
+{
+    for (unsigned hook = 0; hook < LIBC_COUNT; hook++)
+        if (strcmp(sg_hook_table[hook].symbol, name) == 0)
+            return (enum sg_hook)hook;
+    return SG_HOOK_COUNT;
+}
+
+static inline enum sg_hook find_libc_hook(const char *name)
+{
+    size_t length = strlen(name);
+    if (length < 3)
+        return SG_HOOK_COUNT;
+    if (SG_UNLIKELY(sg_load_acquire(&slots_state) != FILLED)) { /* another thread may be at it */
+        fill_slots();
+        return find_one_by_one(name);
+    }
+    for (size_t at = slot_of(name, length); slot[at] != 0; at = (at + 1) % SLOTS)
+        if (strcmp(sg_hook_table[slot[at] - 1].symbol, name) == 0)
+            return (enum sg_hook)(slot[at] - 1);
+    return SG_HOOK_COUNT;
+}
+
+/* Whether the object has a function that a hook calls in place of the libc's; *data: only if that is its base. */
+static bool wraps_libc(const struct sg_elf_symbols *symbols, const void *data)
+{
+    const uintptr_t *bias = data;
+    struct sg_elf_symbols any = *symbols;
+    any.is_any_version = true;
+    for (unsigned hook = 0; (bias == NULL || *bias == any.bias) && hook < LIBC_COUNT; hook++) {
+        void *address;
+        if (sg_elf_symbols_find(&any, sg_hook_table[hook].symbol, &address))
+            return true;
+    }
+    return false;
+}
+
+enum { UNKNOWN, NOBODY_WRAPS, SOMEBODY_WRAPS };
+static uint32_t wraps_state;
+
+static SG_COLD bool is_wrapper(const void *caller)
+{
+    struct sg_object object;
+    if (sg_load_relaxed(&wraps_state) == UNKNOWN)
+        sg_store_relaxed(&wraps_state, sg_elf_symbols_any_between(wraps_libc, NULL) ? SOMEBODY_WRAPS : NOBODY_WRAPS);
+    return sg_load_relaxed(&wraps_state) == SOMEBODY_WRAPS && sg_loaded_holding(caller, &object) &&
+           sg_elf_symbols_any_between(wraps_libc, &object.bias);
+}
+
+/* Whether an object that hooks call asks for the functions that it wraps. Such an object is rare. */
+static inline bool is_next_asking(const void *caller)
+{
+    return sg_load_relaxed(&wraps_state) != NOBODY_WRAPS && is_wrapper(caller);
+}
+
+/* Whether RTLD_NEXT leads this caller past the hook: its object comes before this library, and none of those has the
+ * name. dlvsym then passes over this library all the same, because the exports have no versions. */
+static bool passes_over_us(const char *name, const void *caller)
+{
+    struct sg_object object;
+    void *address;
+    return sg_loaded_holding(caller, &object) && sg_loaded_is_ahead(&object) &&
+           sg_elf_symbols_before(name, &address) == SG_ORDER_OURS;
+}
+
+/* Whether a look-up found what the hook calls next, for a caller that the hook does not call. */
+static inline bool is_hooks(enum sg_hook hook, const void *found, const void *caller)
+{
+    return found != NULL && as_pointer(sg_real_find(hook)) == found && !is_next_asking(caller);
+}
+
+/* Where a handle has no such name, dlerror() tells already, and the libc need not be asked again. */
+struct sg_dlsym_answer sg_dlsym_filter(void *handle, const char *name, const char *unused, const void *caller)
+{
+    (void)unused;
+    if (SG_UNLIKELY(sg_load_acquire(&sg_dlsym_next) == NULL))
+        (void)sg_real_dlsym(RTLD_NEXT, "dlsym");
+    sg_function next = sg_dlsym_next;
+    if (SG_UNLIKELY(next == NULL || name == NULL || sg_options.is_disabled))
+        return pass_to(next);
+    if (may_be_hooked(name))
+        return answer_cuda(next, handle, name, NULL);
+    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
+        return pass_to(next); /* the libc finds the exports */
+    enum sg_hook hook = find_libc_hook(name);
+    if (hook == SG_HOOK_COUNT)
+        return pass_to(next);
+    void *found = ask_libc(next, handle, name, NULL);
+    return is_hooks(hook, found, caller) ? answer(sg_real_ours(hook)) : answer(as_function(found));
+}
+
+struct sg_dlsym_answer sg_dlsym_filter_version(void *handle, const char *name, const char *version, const void *caller)
+{
+    sg_function next = sg_real_find(SG_HOOK_dlvsym);
+    if (next == NULL || name == NULL || version == NULL || sg_options.is_disabled)
+        return pass_to(next);
+    if (may_be_hooked(name))
+        return answer_cuda(next, handle, name, version);
+    enum sg_hook hook = find_libc_hook(name);
+    if (hook == SG_HOOK_COUNT || (handle == RTLD_NEXT && !passes_over_us(name, caller)))
+        return pass_to(next);
+    void *found = ask_libc(next, handle, name, version);
+    if (is_hooks(hook, found, caller))
+        return answer(sg_real_ours(hook));
+    return handle == RTLD_DEFAULT || handle == RTLD_NEXT ? pass_to(next) : answer(as_function(found));
+}
+
+/* ---- dlopen and dlclose ------------------------------------------------------------------------------------------ */
 
 /* Returns the mode without RTLD_DEEPBIND, unless an option keeps it. A library opened RTLD_DEEPBIND binds to the
  * functions of its own dependencies first: to the libc and the driver, not to the hooks. */

@@ -6,11 +6,16 @@
 
 #include "hooks/real.h"
 
-/* Decides the answer of dlsym. Returns the pointer to answer, SG_DLSYM_ABSENT to answer NULL, or NULL to ask the libc's
- * dlsym. Called from entry_points.S, by any thread. */
-void *sg_dlsym_filter(void *handle, const char *name);
+/* What dlsym and dlvsym answer; the result comes in two registers. */
+struct sg_dlsym_answer {
+    void *found;      /* the answer, which may be NULL; then dlerror() tells of it */
+    sg_function next; /* NULL, or the libc's function, which must be asked instead */
+};
 
-#define SG_DLSYM_ABSENT ((void *)-1)
+/* Decide the answers of dlsym and dlvsym. `caller` is the return address of the call. Called from entry_points.S, by
+ * any thread. */
+struct sg_dlsym_answer sg_dlsym_filter(void *handle, const char *name, const char *unused, const void *caller);
+struct sg_dlsym_answer sg_dlsym_filter_version(void *handle, const char *name, const char *version, const void *caller);
 
 /* Return the real dlopen or dlmopen, and the mode to call it with; the result comes in two registers. Called from
  * entry_points.S, by any thread. */

@@ -1,5 +1,5 @@
 /*
- * entry_points.S - the exported dlsym, dlopen and dlmopen. See dlsym.c.
+ * entry_points.S - the exported dlsym, dlvsym, dlopen and dlmopen. See dlsym.c.
  *
  * The libc uses the return address of a call: for dlsym, RTLD_NEXT means "after the caller", and dlopen searches the
  * caller's RUNPATH and opens in the caller's namespace. A hook in plain C would put its own return address there
@@ -7,36 +7,39 @@
  * filter in C and then jumps to the libc's function.
  */
     .text
-    .globl dlsym
-    .type dlsym, %function
 #if defined(__x86_64__)
+/* The filter gets the return address as well. It returns an answer, and the function to jump to if there is none. */
+.macro LOOK_UP name, filter
+    .globl \name
+    .type \name, %function
     .p2align 4
-dlsym:
+\name:
     .cfi_startproc
     endbr64
     pushq %rdi
     .cfi_adjust_cfa_offset 8
     pushq %rsi
     .cfi_adjust_cfa_offset 8
-    subq $8, %rsp /* the stack is 8 bytes off at entry; now it is aligned for a call */
+    pushq %rdx
     .cfi_adjust_cfa_offset 8
-    call sg_dlsym_filter
-    addq $8, %rsp
+    movq 24(%rsp), %rcx
+    call \filter
+    movq %rdx, %r11
+    popq %rdx
     .cfi_adjust_cfa_offset -8
     popq %rsi
     .cfi_adjust_cfa_offset -8
     popq %rdi
     .cfi_adjust_cfa_offset -8
-    testq %rax, %rax
-    jz 1f
-    incq %rax /* SG_DLSYM_ABSENT is -1 */
-    jz 2f
-    decq %rax
-2:  ret
-1:  movq sg_dlsym_next(%rip), %rax
-    jmp *%rax
+    testq %r11, %r11
+    jnz 1f
+    ret
+1:  jmp *%r11
     .cfi_endproc
-    .size dlsym, . - dlsym
+    .size \name, . - \name
+.endm
+    LOOK_UP dlsym, sg_dlsym_filter
+    LOOK_UP dlvsym, sg_dlsym_filter_version
 
 /* The filter returns the function to jump to, and the mode to pass to it. */
 .macro OPEN name, filter, mode
@@ -68,35 +71,44 @@ dlsym:
     OPEN dlopen, sg_dlsym_filter_dlopen, %esi
     OPEN dlmopen, sg_dlsym_filter_dlmopen, %edx
 #elif defined(__aarch64__)
+/* The filter gets the return address as well. It returns an answer, and the function to jump to if there is none. */
+.macro LOOK_UP name, filter
+    .globl \name
+    .type \name, %function
     .p2align 2
-dlsym:
+\name:
     .cfi_startproc
     hint #25 /* paciasp, also a landing pad for branches: signs x30 if the processor can */
     .cfi_negate_ra_state
-    stp x29, x30, [sp, #-32]!
-    .cfi_adjust_cfa_offset 32
+    stp x29, x30, [sp, #-48]!
+    .cfi_adjust_cfa_offset 48
     .cfi_rel_offset x29, 0
     .cfi_rel_offset x30, 8
     stp x0, x1, [sp, #16]
+    str x2, [sp, #32]
     mov x29, sp
-    bl sg_dlsym_filter
+    hint #7 /* xpaclri: the address without its signature */
+    mov x3, x30
+    bl \filter
     mov x9, x0
+    mov x16, x1
     ldp x0, x1, [sp, #16]
-    ldp x29, x30, [sp], #32
+    ldr x2, [sp, #32]
+    ldp x29, x30, [sp], #48
     .cfi_restore x29
     .cfi_restore x30
-    .cfi_adjust_cfa_offset -32
+    .cfi_adjust_cfa_offset -48
     hint #29 /* autiasp */
     .cfi_negate_ra_state
-    cbz x9, 1f
-    cmn x9, #1 /* SG_DLSYM_ABSENT is -1 */
-    csel x0, xzr, x9, eq
+    cbnz x16, 1f
+    mov x0, x9
     ret
-1:  adrp x16, sg_dlsym_next
-    ldr x16, [x16, #:lo12:sg_dlsym_next]
-    br x16
+1:  br x16
     .cfi_endproc
-    .size dlsym, . - dlsym
+    .size \name, . - \name
+.endm
+    LOOK_UP dlsym, sg_dlsym_filter
+    LOOK_UP dlvsym, sg_dlsym_filter_version
 
 /* The filter returns the function to jump to, and the mode to pass to it. */
 .macro OPEN name, filter, mode

@@ -42,7 +42,7 @@ const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #define DRIVER "libcuda.so.1"
 
 sg_function sg_real_address[SG_HOOK_COUNT];
-sg_function sg_dlsym_next; /* the libc's dlsym, to which entry_points.S jumps */
+sg_function sg_dlsym_next; /* the libc's dlsym */
 
 static SG_THREAD_LOCAL uint32_t look_up_depth;
 
@@ -215,10 +215,14 @@ sg_function sg_real_look_up(enum sg_hook hook)
 sg_function sg_real_ours(enum sg_hook hook)
 {
     extern const char __ehdr_start[] SG_INTERNAL; /* set by the linker: the start of this library */
+    static void *known[SG_HOOK_COUNT];
     struct sg_elf_symbols symbols;
-    void *address = NULL;
+    void *address = sg_load_relaxed(&known[hook]);
+    if (SG_LIKELY(address != NULL))
+        return as_function(address);
     if (sg_elf_symbols_open(&symbols, (uintptr_t)__ehdr_start, _DYNAMIC))
         (void)sg_elf_symbols_find(&symbols, sg_hook_table[hook].symbol, &address);
+    sg_store_relaxed(&known[hook], address);
     return as_function(address);
 }
 

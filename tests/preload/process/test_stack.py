@@ -14,7 +14,7 @@ def test_first_slow_path_takes_at_most_4_kib_of_a_handlers_stack(guard, what, en
     assert done.returncode == 0 and 0 < int(done.stdout) <= MOST
 
 
-@pytest.mark.parametrize("what", ["dlsym", "dlsym_next", "dlsym_hooked"])
+@pytest.mark.parametrize("what", ["dlsym", "dlsym_next", "dlsym_hooked", "dlsym_handle", "dlvsym"])
 def test_first_look_up_takes_at_most_5_kib(guard, what):
     """The libc's own takes nearly 4 of them, as the dynamic linker saves the processor's registers."""
     done = guard.run([guard.build / "tests/programs/stack_paint", what])

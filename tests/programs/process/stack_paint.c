@@ -5,7 +5,8 @@
  *
  * WHAT: small, large, refused (malloc); free (of 64 MiB that were touched); resize (realloc, of 64 MiB); map; unmap
  * (of 64 MiB that were touched); protect (64 MiB that were reserved become writable); fork (with 300 MiB; the
- * child's part); dlsym, dlsym_next, dlsym_hooked (of a name that the guard has a hook for).
+ * child's part); dlsym, dlsym_next, dlsym_hooked (of a name that the guard has a hook for); dlsym_handle, dlvsym (of
+ * such a name, by a handle of the libc).
  */
 #include <dlfcn.h>
 #include <signal.h>
@@ -19,10 +20,16 @@
 
 #define MIB ((size_t)1 << 20)
 enum { STACK_BYTES = 128 << 10, PAINT = 0xa5 };
+#if defined(__x86_64__)
+#define LIBC_BASE "GLIBC_2.2.5"
+#else
+#define LIBC_BASE "GLIBC_2.17"
+#endif
 
 static unsigned char *stack;
 static const char *what;
 static void *volatile block;
+static void *libc;
 static uintptr_t frame;
 
 static int is(const char *name)
@@ -56,12 +63,18 @@ static void do_it(int signal)
         block = dlsym(RTLD_NEXT, "qsort");
     else if (is("dlsym_hooked"))
         block = dlsym(RTLD_DEFAULT, "cuInit");
+    else if (is("dlsym_handle"))
+        block = dlsym(libc, "munlockall");
+    else if (is("dlvsym"))
+        block = dlvsym(libc, "munlockall", LIBC_BASE);
     else if (is("fork"))
         block = fork() == 0 ? NULL : block;
 }
 
 static void prepare(void)
 {
+    if (is("dlsym_handle") || is("dlvsym"))
+        libc = dlopen("libc.so.6", RTLD_NOW);
     if (is("free") || is("resize"))
         memset(block = malloc(64 * MIB), 1, 64 * MIB);
     else if (is("fork"))

@@ -59,8 +59,7 @@ def test_linked_program_bound_at_start_is_counted(sim):
     assert refused_words(done.process) == ["cudaMalloc"]
 
 
-def test_runtime_found_by_dlvsym_is_refused_in_the_driver(sim):
-    """dlvsym is not hooked: the word is then the driver's, the answer the same."""
+def test_runtime_found_by_dlvsym_is_refused_as_by_dlsym(sim):
     done = sim.script(
         """
 runtime = ctypes.CDLL("libcudart.so.13")
@@ -75,7 +74,21 @@ say(large=malloc(ctypes.addressof(p), 128 * MIB), out=p.value, get=runtime.cudaG
         **LIMIT,
     )
     assert (done.large, done.out, done.get, done.small) == (OUT_OF_MEMORY, 77, OUT_OF_MEMORY, 0)
-    assert refused_words(done.process) == ["cuMemAlloc"]
+    assert refused_words(done.process) == ["cudaMalloc"]
+
+
+def test_every_name_of_the_driver_is_the_guards_by_every_way_to_find_it(sim):
+    """All but those by version: the driver's names have none."""
+    command = [sim.program("find_name"), "libcuda.so.1", "driver"]
+    plain, guarded = sim.unguarded(command), sim.run(command)
+    assert (plain.returncode, guarded.returncode) == (0, 0), plain.stderr + guarded.stderr
+    rows = [line.split() for line in guarded.stdout.splitlines()]
+    for way in ("default", "next", "handle", "program", "proc"):
+        assert {file for _, at, file in rows if at == way} == {"libsparkguard.so"}, way
+    versions = [line for line in plain.stdout.splitlines() if " version" in line]
+    assert len(versions) > 200 and [line for line in guarded.stdout.splitlines() if " version" in line] == versions
+
+
 
 
 TINY = """

@@ -1,0 +1,98 @@
+/*
+ * find_name LIBRARY [FAMILY] - looks up each name of a family of hooks.def (libc, driver) by each way there is, and prints lines of
+ * three words: the name, the way, and the file of the function that was found; "-" for none.
+ *
+ * Ways: link; default, next (dlsym with these handles); handle (of LIBRARY), program (the handle of dlopen(NULL)); version (dlvsym with
+ * the handle of LIBRARY), version_default, version_next; driver also: proc (cuGetProcAddress).
+ */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SG_HOOK_LIBC(symbol) extern void linked_##symbol(void) __asm__(#symbol) __attribute__((weak));
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
+#define SG_HOOK_NVML(symbol)
+#define SG_HOOK_NVML_HIDDEN(symbol)
+#define SG_HOOK_RUNTIME(symbol)
+#include "../../../preload/guard/hooks/hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+
+enum family { LIBC, DRIVER };
+
+static const struct name {
+    enum family family;
+    const char *symbol;
+    void (*linked)(void);
+    const char *base;
+    int version;
+    int is_ptsz;
+} names[] = {
+#define SG_HOOK_LIBC(symbol) {LIBC, #symbol, linked_##symbol, NULL, 0, 0},
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {DRIVER, #symbol, NULL, #base, version, is_ptsz},
+#include "../../../preload/guard/hooks/hooks.def"
+};
+
+static void *library;
+
+static const char *file_of(void *address)
+{
+    Dl_info info;
+    if (address == NULL)
+        return "-";
+    const char *path = dladdr(address, &info) != 0 ? info.dli_fname : "?";
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static void say(const struct name *name, const char *way, void *address)
+{
+    printf("%s %s %s\n", name->symbol, way, file_of(address));
+}
+
+/* The newest version of a name that the handle has: dlsym answers with that one. A library without versions takes any. */
+static void *by_version(void *handle, const char *symbol)
+{
+    char version[32];
+    for (int minor = 60; minor >= 0; minor--)
+        for (int patch = 6; patch >= 0; patch--) {
+            snprintf(version, sizeof version, patch != 0 ? "GLIBC_2.%d.%d" : "GLIBC_2.%d", minor, patch);
+            void *found = dlvsym(handle, symbol, version);
+            if (found != NULL)
+                return found;
+        }
+    return NULL;
+}
+
+static void *by_proc_address(const struct name *name)
+{
+    typedef int (*get_proc_address)(const char *, void **, int, uint64_t, int *);
+    get_proc_address get = (get_proc_address)dlsym(library, "cuGetProcAddress_v2");
+    void *found = NULL;
+    int status;
+    return get(name->base, &found, name->version, name->is_ptsz ? 2 : 1, &status) == 0 ? found : NULL;
+}
+
+int main(int count, char **words)
+{
+    enum family family = count > 2 && strcmp(words[2], "driver") == 0 ? DRIVER : LIBC;
+    library = dlopen(words[1], RTLD_NOW);
+    void *program = dlopen(NULL, RTLD_NOW);
+    for (const struct name *name = names; name < names + sizeof names / sizeof *names; name++) {
+        if (name->family != family)
+            continue;
+        if (family == LIBC)
+            say(name, "link", (void *)(uintptr_t)name->linked);
+        say(name, "default", dlsym(RTLD_DEFAULT, name->symbol));
+        say(name, "next", dlsym(RTLD_NEXT, name->symbol));
+        say(name, "handle", dlsym(library, name->symbol));
+        say(name, "program", dlsym(program, name->symbol));
+        say(name, "version", by_version(library, name->symbol));
+        say(name, "version_default", by_version(RTLD_DEFAULT, name->symbol));
+        say(name, "version_next", by_version(RTLD_NEXT, name->symbol));
+        if (family == DRIVER)
+            say(name, "proc", by_proc_address(name));
+    }
+    return 0;
+}
