@@ -18,6 +18,8 @@ LIBDIR ?= $(PREFIX)/lib
 MANDIR ?= $(PREFIX)/share/man
 PYTHONDIR ?= $(PREFIX)/share/sparkguard
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSTEMDIR ?= $(PREFIX)/share/sparkguard/system
+PAMDIR ?= /usr/share/pam-configs
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 V ?= 0
 Q := $(if $(filter 1,$(V)),,@)
@@ -88,12 +90,12 @@ preload_objects += $(filter-out $(preload_objects),$(HOOKS:%.c=$(BUILD)/obj/%.o)
 tool_objects := $(TOOL_SHARED:%.c=$(BUILD)/obj/%.o)
 
 ##@ Building
-all: library tools manual ## build everything into build/
+all: library tools manual system-files ## build everything into build/
 library: $(BUILD)/libsparkguard.so ## the library alone
 tools: $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME) ## the tools alone
 MAN_PAGES := $(notdir $(wildcard docs/man/*.[1-8])) libsparkguard.7
 manual: $(MAN_PAGES:%=$(BUILD)/man/%) ## the manual pages alone
-.PHONY: all library tools manual
+.PHONY: all library tools manual system-files
 
 $(BUILD)/obj/%.o: %.c | headers
 	$(SAY) CC $@
@@ -106,12 +108,12 @@ $(BUILD)/obj/%.o: %.S
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
 
-EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"'
+EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"'
 
 # The launcher knows where the library is installed: another LIBDIR makes another launcher.
 $(BUILD)/libdir.stamp: force
-	@mkdir -p $(@D) && echo '$(LIBDIR)' | cmp -s - $@ || echo '$(LIBDIR)' >$@
-$(BUILD)/obj/tools/launch/library.o $(BUILD)/obj/tools/doctor/library.o $(BUILD)/obj/tools/runtime/settings.o: $(BUILD)/libdir.stamp
+	@mkdir -p $(@D) && echo '$(LIBDIR) $(SYSTEMDIR)' | cmp -s - $@ || echo '$(LIBDIR) $(SYSTEMDIR)' >$@
+$(BUILD)/obj/tools/launch/library.o $(BUILD)/obj/tools/doctor/library.o $(BUILD)/obj/tools/doctor/setup/setup.o $(BUILD)/obj/tools/runtime/settings.o: $(BUILD)/libdir.stamp
 force:
 .PHONY: force
 

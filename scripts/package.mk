@@ -20,7 +20,18 @@ installed := 755:$(BUILD)/libsparkguard.so:$(LIBDIR)/libsparkguard.so \
     $(foreach file,$(MODULE),644:tools/python/sparkguard/$(file):$(PYTHONDIR)/sparkguard/$(file)) \
     $(foreach unit,$(UNITS),644:$(BUILD)/install/$(unit):$(UNITDIR)/$(unit))
 
+# What sparkguard-doctor --setup switches on: inert where they are. In the build folder it finds them beside itself.
+SYSTEM := $(notdir $(wildcard tools/install/system/*))
+installed_system := $(foreach file,$(SYSTEM),$(if $(filter user-generator.sh,$(file)),755,644):$(BUILD)/install/system/$(file):$(SYSTEMDIR)/$(file)) \
+    644:$(BUILD)/install/system/pam-config:$(PAMDIR)/sparkguard
+
 # These files contain the paths of other installed files.
+$(BUILD)/system/%: tools/install/system/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+$(BUILD)/install/system/%: tools/install/system/% force
+	@mkdir -p $(@D)
+	$(Q)sed 's,@LIBDIR@,$(LIBDIR),g;s,@SYSTEMDIR@,$(SYSTEMDIR),g' $< >$@
 $(BUILD)/install/sparkguard.3: $(BUILD)/man/sparkguard.3 force
 	@mkdir -p $(@D)
 	$(Q)sed 's,/usr/local/share/sparkguard,$(PYTHONDIR),' $< >$@
@@ -40,15 +51,22 @@ install: all $(addprefix $(BUILD)/install/,sparkguard.3 sparkguard.pc _version.p
 	    install -D -m $$mode $$file "$(DESTDIR)$$place" || exit; \
 	done
 
-uninstall: ## removes exactly that
-	rm -f $(foreach each,$(installed),"$(DESTDIR)$(lastword $(subst :, ,$(each)))")
+system-files: $(addprefix $(BUILD)/system/,$(SYSTEM))
+install-system: $(addprefix $(BUILD)/install/system/,$(SYSTEM)) ## what sparkguard-doctor --setup switches on; SYSTEMDIR, PAMDIR
+	$(Q)for each in $(installed_system); do \
+	    IFS=: read -r mode file place <<<"$$each"; \
+	    install -D -m $$mode $$file "$(DESTDIR)$$place" || exit; \
+	done
+
+uninstall: ## removes exactly what both installed
+	rm -f $(foreach each,$(installed) $(installed_system),"$(DESTDIR)$(lastword $(subst :, ,$(each)))")
 	rm -rf "$(DESTDIR)$(PYTHONDIR)/sparkguard/__pycache__"
-	rmdir "$(DESTDIR)$(PYTHONDIR)/sparkguard" "$(DESTDIR)$(PREFIX)/share/sparkguard" 2>/dev/null || true
+	rmdir "$(DESTDIR)$(PYTHONDIR)/sparkguard" "$(DESTDIR)$(SYSTEMDIR)" "$(DESTDIR)$(PREFIX)/share/sparkguard" 2>/dev/null || true
 
 deb: ## a Debian package for this machine, or for CROSS=aarch64, in build/deb
 	$(Q)scripts/install-deps build deb $(if $(CROSS),cross)
 	$(Q)BUILD=$(BUILD) CROSS=$(CROSS) VERSION=$(VERSION) CUDA_HOME=$(CUDA_HOME) scripts/deb
-.PHONY: install uninstall deb
+.PHONY: install install-system uninstall deb
 
 # What the wheel holds beside the Python package. Linked without symbols, a build identifies itself by its code alone: in another
 # folder the same sources make the same bytes. The tools look for shared libraries beside themselves.

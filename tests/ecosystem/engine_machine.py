@@ -5,9 +5,12 @@ of /etc, and memory for all the rest. What is installed or set up there is gone 
         machine.run("sparkguard-doctor --setup | sh")
 """
 
+import functools
 import os
+import shutil
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,7 @@ mkdir -p image/usr image/proc image/sys image/dev image/run image/tmp image/etc 
 for each in bin lib lib64; do ln -s "usr/$each" "image/$each"; done
 rm -f etc/ld.so.preload
 install -D "$3/libsparkguard.so" usr/local/lib/libsparkguard.so
+cp -a "$4/." .
 for each in sparkguard sparkguard-doctor sparkguard-report sparkguard-sweep; do install "$3/$each" "usr/local/bin/$each"; done
 # Its contract, where it is not built: the next runtime, with the same words.
 if [ -e "$3/sparkguard-runtime" ]; then
@@ -54,10 +58,19 @@ NOT_FILES = ("build", "dev", "proc", "sys", "tmp", ".upper", ".work", "usr/lib",
 SMALL = 1 << 20
 
 
+@functools.cache
+def system_files():
+    """What `make install-system` installs, in a folder that goes with the tests' own."""
+    folder = tempfile.mkdtemp(prefix="system-")
+    subprocess.run(["make", "-s", "-C", ROOT, "install-system", f"DESTDIR={folder}", f"BUILD={folder}/build"], check=True)
+    shutil.rmtree(f"{folder}/build")
+    return folder
+
+
 class Machine:
     def __init__(self, build, scratch):
         self.folder = scratch
-        command = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "sh", "-c", SETTLE, "sh", scratch, ENGINES, build]
+        command = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "sh", "-c", SETTLE, "sh", scratch, ENGINES, build, system_files()]
         self.holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.holder.stdout.readline() != "ready\n":
             self.holder.kill()

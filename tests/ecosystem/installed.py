@@ -1,5 +1,7 @@
 """What `make install` puts where, below its prefix."""
 
+from pathlib import Path
+
 TOOLS = ("sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor")
 MODULES = (
     "__init__", "__main__", "_batches", "_guard", "_magic", "_memory", "_phases", "_pressure", "_ranks", "_refusals", "_retry", "_state", "_tools",
@@ -20,4 +22,9 @@ INSTALLED = {
     "lib/systemd/system/sparkguard-metrics.service",
     "lib/systemd/system/sparkguard-metrics.timer",
     *(f"share/bash-completion/completions/{tool}" for tool in TOOLS),
+}
+# What `make install-system` puts where besides; the package has both.
+SYSTEM = {
+    *(f"share/sparkguard/system/{path.name}" for path in (Path(__file__).resolve().parents[2] / "tools/install/system").iterdir()),
+    "share/pam-configs/sparkguard",
 }

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from installed import INSTALLED, TOOLS
+from installed import INSTALLED, SYSTEM, TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
@@ -128,12 +128,12 @@ def expected_files(triplet):
     def place(name):
         is_of_one_machine = name.startswith("lib/") and not name.startswith("lib/systemd/")
         name = name.replace("lib/", f"lib/{triplet}/", 1) if is_of_one_machine else name
-        name = name.replace("share/sparkguard/", "lib/python3/dist-packages/")
+        name = name.replace("share/sparkguard/sparkguard/", "lib/python3/dist-packages/sparkguard/")
         return f"usr/{name}" + (".gz" if "/man/" in name else "")
 
     tracked = output("git", "ls-files", "scripts/examples").split()
     documents = ("README.md.gz", "changelog.gz", "changelog.Debian.gz", "copyright", *(name.removeprefix("scripts/") for name in tracked))
-    return {place(name) for name in INSTALLED} | {f"usr/share/doc/sparkguard/{name}" for name in documents}
+    return {place(name) for name in INSTALLED | SYSTEM} | {f"usr/share/doc/sparkguard/{name}" for name in documents}
 
 
 def test_a_package_holds_what_make_install_installs(package):
@@ -253,9 +253,9 @@ def test_purged_it_leaves_no_trace(installed):
     """Also none of the set-up that the test before has made."""
     chroot, before = installed
     inside(chroot, "python3 -c 'import sparkguard'")
-    assert "LD_PRELOAD" in (chroot / "etc/security/pam_env.conf").read_text()
+    assert "/usr/share/sparkguard/system/pam_env.conf" in (chroot / "etc/pam.d/common-session").read_text()
     done = inside(chroot, "dpkg --purge sparkguard")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "restored /etc/security/pam_env.conf" in done.stdout
+    assert "removed the group sparkguard" in done.stdout
     after = everything_in(chroot)
     assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == set()

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installed import INSTALLED, TOOLS
+from installed import INSTALLED, SYSTEM, TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,6 +24,8 @@ def test_uninstall_removes_exactly_what_install_put_there(make, tmp_path):
     foreign.touch()
     make("install", *places)
     assert files_below(tmp_path / "usr") == INSTALLED | {"share/man/man1/other.1"}
+    make("install-system", *places)
+    assert files_below(tmp_path / "usr") == INSTALLED | SYSTEM | {"share/man/man1/other.1"}
     subprocess.run([sys.executable, "-c", "import sparkguard"], check=True, env={"PYTHONPATH": f"{tmp_path}/usr/share/sparkguard"})
     make("uninstall", *places)
     assert files_below(tmp_path) == {"usr/share/man/man1/other.1"}

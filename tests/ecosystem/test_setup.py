@@ -13,7 +13,7 @@ from lib.waiting import wait_until
 
 LIBRARY = "/usr/local/lib/libsparkguard.so"
 WRAPPERS = "/usr/local/lib/sparkguard"
-OLLAMA = "[Unit]\nDescription=x\n[Service]\nExecStart=/bin/true\n"
+OLLAMA = "[Unit]\nDescription=x\n[Service]\nUser=tester\nExecStart=/bin/true\n"
 INFO = """
 import socket
 link = socket.socket(socket.AF_UNIX)
@@ -96,10 +96,10 @@ def test_containerd_reads_its_file_with_the_runtime(machine):
 def test_systemd_takes_the_drop_in_and_the_directories(machine):
     done = machine.run("systemd-analyze verify /etc/systemd/system/ollama.service 2>&1; systemctl cat ollama.service 2>/dev/null; true")
     assert "60-sparkguard.conf" not in done.stdout.partition("# /etc/systemd/system/ollama.service\n")[0], done.stdout
-    with (machine.root / "etc/systemd/system/ollama.service.d/60-sparkguard.conf").open("a") as file:
-        file.write("Nonsense=1\n")
+    drop_in = "/usr/local/share/sparkguard/system/service.conf"
+    machine.run(f"echo Nonsense=1 >>{drop_in}")
     told = machine.run("systemd-analyze verify /etc/systemd/system/ollama.service 2>&1; true").stdout
-    machine.run("sed -i '$d' /etc/systemd/system/ollama.service.d/60-sparkguard.conf")
+    machine.run(f"sed -i '$d' {drop_in}")
     assert "60-sparkguard.conf" in told  # so it was read
     machine.run("rm -r /run/sparkguard && systemd-tmpfiles --create sparkguard.conf")
     assert machine.run("stat -c '%a %U %G' /run/sparkguard/shared /var/lib/sparkguard").stdout == "2770 root sparkguard\n" * 2

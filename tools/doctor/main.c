@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/bad_value.h"
 #include "common/env_check.h"
@@ -25,11 +26,12 @@ const char *argp_program_version = "sparkguard-doctor " SG_VERSION_TEXT;
 struct request {
     bool is_json, is_script;
     bool has_setup, has_undo, has_cdi;
+    const char *daemon_json; /* for the script of the set-up */
     bool has_need, has_wait;
     struct need_request need;
 };
 
-enum { KEY_JSON = 256, KEY_SCRIPT, KEY_NEED, KEY_WAIT, KEY_SETUP, KEY_CDI };
+enum { KEY_JSON = 256, KEY_SCRIPT, KEY_NEED, KEY_WAIT, KEY_SETUP, KEY_CDI, KEY_DAEMON_JSON };
 
 #define NOT_STARTED "nothing is started"
 
@@ -40,6 +42,7 @@ static const struct argp_option options[] = {
      "print a root script that guards all logins, services and containers of this machine; undo: one that takes it "
      "back",
      0},
+    {"daemon-json", KEY_DAEMON_JSON, "WHAT", OPTION_HIDDEN, NULL, 0},
     {"print-cdi", KEY_CDI, NULL, 0, "print a CDI file, by which single containers ask for the guard", 0},
     {"need", KEY_NEED, "SIZE", 0, "wait until a request of SIZE would be granted, then run COMMAND if there is one", 0},
     {"wait", KEY_WAIT, "SECONDS", 0, "with --need: wait no longer than this (without end); 0: look once", 0},
@@ -115,6 +118,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_CDI:
         request->has_cdi = true;
         return 0;
+    case KEY_DAEMON_JSON:
+        request->daemon_json = argument;
+        return 0;
     case KEY_SETUP:
         return take_setup(request, argument) ? 0 : EINVAL;
     case ARGP_KEY_INIT:
@@ -153,7 +159,7 @@ static const struct argp parser = {
            "Exit status: 0 all is fine, 1 warnings or unknowns, 4 dangers, 2 usage, 3 the output cannot be written.\n"
            "With --need: 0 there is enough, or the command's; 1 there can never be; 124 not in time; 126 the command "
            "cannot be run, 127 not found; 2 usage, 3 unknown.\n"
-           "With --setup: 0 the script does all of it, 1 it leaves something to you, 3 there is no script.",
+           "With --setup: 0 there is a script, 3 there is none.",
 };
 
 enum { UNWRITTEN = 3 };
@@ -186,11 +192,12 @@ int main(int argc, char **argv)
         request.need.is_json = request.is_json;
         return close_output(need_run(&request.need));
     }
+    if (request.daemon_json != NULL)
+        return close_output(setup_daemon_json(request.daemon_json, STDIN_FILENO, SETUP_EARLIER_FD, stdout));
     if (request.has_setup || request.has_cdi) {
         struct doctor *learned = doctor_learn();
-        int printed = request.has_cdi    ? setup_print_cdi(learned, stdout)
-                      : request.has_undo ? setup_print_undo(learned, stdout)
-                                         : setup_print(learned, stdout);
+        int printed =
+            request.has_cdi ? setup_print_cdi(learned, stdout) : setup_print(learned, request.has_undo, stdout);
         doctor_free(learned);
         return close_output(printed);
     }

@@ -8,10 +8,12 @@
     assert root.state() == before
 """
 
+import functools
 import os
 import shutil
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,38 +22,90 @@ LIBRARY = "usr/local/lib/libsparkguard.so"
 DAEMON = "etc/docker/daemon.json"
 CONTAINERD = "etc/containerd/config.toml"
 OLLAMA = "etc/systemd/system/ollama.service.d/60-sparkguard.conf"
-PAM = "etc/security/pam_env.conf"
+PAM = "etc/pam.d/common-session"
+SYSTEM = "usr/local/share/sparkguard/system"
+SOURCES = Path(__file__).resolve().parents[3]
 PODMAN = "etc/containers/containers.conf.d/60-sparkguard.conf"
 STATE = "var/lib/sparkguard-setup"
 WRAPPERS = "usr/local/lib/sparkguard"
 PROGRAMS = ("usr/bin/sparkguard-runtime", "usr/sbin/dockerd", "usr/bin/podman", "usr/bin/containerd", "usr/bin/crun", "usr/sbin/runc")
+# In the place of containerd, where that is not installed: its version 1.6, of which nothing is left out here that a set-up meets.
+# A table of runtimes in the file takes the place of the one by default, and an imported file's plugins that of the file's.
+CONTAINERD_DUMP = """#!/usr/bin/python3
+import glob, sys, tomllib
+def emit(name, table):
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            print(f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, int) else chr(34) + value + chr(34)}"
+                  if not isinstance(value, list) else f"{key} = {value}".replace("'", '"'))
+    for key, value in table.items():
+        if isinstance(value, dict):
+            inner = f"{name}.{key}" if name else key
+            print(f'[{inner}]'.replace("io.containerd.grpc.v1.cri", '"io.containerd.grpc.v1.cri"').replace("io.containerd.cri.v1.runtime", '"io.containerd.cri.v1.runtime"'))
+            emit(inner, value)
+with open(sys.argv[sys.argv.index("--config") + 1], "rb") as file:
+    given = tomllib.load(file)
+kind = "io.containerd.cri.v1.runtime" if given.get("version") == 3 else "io.containerd.grpc.v1.cri"
+for path in [path for pattern in given.get("imports", []) for path in sorted(glob.glob(pattern))]:
+    with open(path, "rb") as file:
+        given.setdefault("plugins", {}).update(tomllib.load(file).get("plugins", {}))
+plugins = given.get("plugins", {}) if given.get("version", 1) > 1 else {}
+one = plugins.setdefault(kind, {}).setdefault("containerd", {})
+one.setdefault("default_runtime_name", "runc")
+for runtime in one.setdefault("runtimes", {"runc": {"runtime_type": "io.containerd.runc.v2"}}).values():
+    runtime.setdefault("runtime_type", "io.containerd.runc.v2")
+    options = runtime.setdefault("options", {})
+    options.setdefault("BinaryName", "")
+    options.setdefault("SystemdCgroup", False)
+given["plugins"] = plugins
+emit("", given)
+"""
+
+
+@functools.cache
+def system_files():
+    """What `make install-system` installs, in a folder that goes with the tests' own."""
+    folder = tempfile.mkdtemp(prefix="system-")
+    subprocess.run(["make", "-s", "-C", SOURCES, "install-system", f"DESTDIR={folder}", f"BUILD={folder}/build"], check=True)
+    shutil.rmtree(f"{folder}/build")
+    return folder
 
 
 class Root:
     def __init__(self, tools, path):
         self.program, self.path = tools / "sparkguard-doctor", Path(path)
-        for folder in ("var/lib", "run", "proc", "etc/security", "etc/systemd/system", "usr/lib/systemd/system"):
+        for folder in ("var/lib", "run", "proc", "etc/security", "etc/pam.d", "etc/systemd/system", "usr/lib/systemd/system"):
             (self.path / folder).mkdir(parents=True)
         for program in PROGRAMS:
-            self.write(program, "", 0o755)
+            self.write(program, CONTAINERD_DUMP if program == "usr/bin/containerd" else "", 0o755)
+        subprocess.run(["cp", "-a", f"{system_files()}/.", self.path], check=True)
+        subprocess.run(["cp", "-a", "--parents", "/usr/share/pam", "/usr/share/pam-configs/unix", "/var/lib/pam", self.path], check=True)
+        for each in Path("/etc/pam.d").glob("common-*"):
+            shutil.copy(each, self.path / "etc/pam.d")
         (self.path / "usr/local/lib").mkdir(parents=True)
         (self.path / LIBRARY).symlink_to(self.program)  # of the right architecture
         self.write("etc/group", "root:x:0:\nadm:x:4:me\nme:x:1000:\n")
         self.write("etc/gshadow", "root:*::\nadm:*::me\nme:!::\n", 0o640)
         self.write("etc/security/pam_env.conf", "# The comment of the package.\n")
-        self.write("usr/lib/systemd/system/ollama.service", "[Service]\nExecStart=/usr/local/bin/ollama serve\n")
+        self.write("usr/lib/systemd/system/ollama.service", "[Service]\nUser=ollama\nExecStart=/usr/local/bin/ollama serve\n")
         self.write(CONTAINERD, 'version = 2\n\n[plugins]\n  [plugins."io.containerd.internal.v1.opt"]\n    path = "/var/lib/containerd"\n')
         self.write(DAEMON, '{\n  "log-driver": "local"\n}\n')
 
     def write(self, path, content, mode=0o644):
         file = self.path / path
         file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_symlink():
+            file.unlink()
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
         file.chmod(mode)
         return file
 
     def read(self, path):
         return (self.path / path).read_text()
+
+    def drop_in(self, unit):
+        """The text of a unit's drop-in: a link to where the package has it."""
+        return self.read(os.readlink(self.path / f"etc/systemd/system/{unit}.d/60-sparkguard.conf")[1:])
 
     def environment(self):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k not in ("LD_PRELOAD", "SUDO_USER")}

@@ -16,11 +16,9 @@
 /* Returns the shared directory of this host: what sparkguard-runtime's file says, else the default. */
 static char *find_shared(const struct doctor *doctor)
 {
-    char *text, *shared = NULL;
-    size_t length;
-    if (setup_read(doctor, SETUP_CONFIGURATION, &text, &length) == SETUP_READ)
+    char text[4096], *shared = NULL;
+    if (doctor_read(doctor, SETUP_CONFIGURATION, text, sizeof text) > 0)
         shared = toml_value(text, "", "shared");
-    free(text);
     if (shared != NULL && shared[0] == '/')
         return shared;
     free(shared);
@@ -69,5 +67,5 @@ int setup_print_cdi(struct doctor *doctor, FILE *stream)
                stream);
     free(shared);
     free(library);
-    return is_whole ? SETUP_WHOLE : SETUP_PARTIAL;
+    return is_whole ? SETUP_DONE : SETUP_PARTIAL;
 }
