@@ -63,11 +63,14 @@ import mmap, os
 fd = os.memfd_create("x")
 os.ftruncate(fd, {size})
 one, other = mmap.mmap(fd, {size}), mmap.mmap(fd, {size})
+ready, is_ready = os.pipe()
 if os.fork() == 0:
     again = mmap.mmap(fd, {size})
     other = bytearray(2 << 20)
+    os.write(is_ready, b".")
     os.read(0, 1)
     os._exit(0)
+os.read(ready, 1)  # the child's record is there
 quiet()
 """
 
