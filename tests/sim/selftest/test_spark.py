@@ -77,7 +77,7 @@ def test_pools_that_are_listed_may_keep_nothing(sim):
 
 
 def test_request_takes_its_time_and_free_memory_falls_meanwhile(sim):
-    """Steps of 128 MiB, here of 200 ms; others' questions wait until it has all."""
+    """Steps of 128 MiB, here of 200 ms; others' questions wait until it has all. A busy machine may hide steps from who looks."""
     variables = sim.machine(4 * GIB) | UNGUARDED | {"SGSIM_RATE": 1600, "SGSIM_LEDGER": None}
     is_over, seen = threading.Event(), set()
 
@@ -99,7 +99,8 @@ def test_request_takes_its_time_and_free_memory_falls_meanwhile(sim):
         is_over.set()
         watcher.join()
     assert free == 3 * GIB - lists(GIB)
-    assert {4 * GIB - size - lists(size) for size in (0, 512 * MIB, GIB)} <= seen
+    steps = {4 * GIB - size - lists(size) for size in range(0, GIB + 1, 128 * MIB)}
+    assert seen <= steps and len(seen) > 2, seen
 
 
 def test_request_that_fails_midway_leaves_what_it_took(sim):
