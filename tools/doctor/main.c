@@ -18,6 +18,7 @@
 #include "doctor/doctor.h"
 #include "doctor/need/need.h"
 #include "doctor/setup/setup.h"
+#include "common/suggest.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -185,8 +186,10 @@ int main(int argc, char **argv)
         SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
-    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &request) != 0)
+    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &request) != 0) {
+        suggest_option("sparkguard-doctor", &parser, argv);
         return DOCTOR_EXIT_USAGE;
+    }
     if (request.has_need) {
         env_check_warn_of_sizes("sparkguard-doctor");
         request.need.is_json = request.is_json;

@@ -224,8 +224,7 @@ int launch_run(struct launch *launch)
         return 0;
     }
     waitpid(launch->child, NULL, 0);
-    fprintf(stderr, "sparkguard: cannot run %s: %s\n", launch->program[0], strerror(failure));
-    return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
+    return launch_program_say_failed("sparkguard", launch->program[0], failure);
 }
 
 void launch_end_like(int wait_status)

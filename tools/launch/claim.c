@@ -258,8 +258,7 @@ static int end_of(const struct launch_claim_message *message, const struct launc
 {
     if (message->what != CLAIM_NOT_EXECUTED)
         return message->what == CLAIM_WITHOUT ? LAUNCH_FAILED : LAUNCH_NO_CLAIM;
-    fprintf(stderr, "sparkguard: cannot run %s: %s\n", launch->program[0], strerror(message->failure));
-    return message->failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
+    return launch_program_say_failed("sparkguard", launch->program[0], message->failure);
 }
 
 int launch_claim_wait(struct launch *launch)

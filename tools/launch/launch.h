@@ -79,6 +79,15 @@ void launch_check_environment(struct launch *launch);
  * directory. */
 void launch_export(struct launch *launch);
 
+/* ---- subcommand.c: "sparkguard report" ---- */
+
+/* Replaces the first argument where it is a subcommand: "run" goes away, "check" and "set" become options, and for
+ * report, watch, sweep and doctor this process becomes the tool beside this one. Any other first argument is left as it
+ * is. Returns the new number of arguments. Exits 125 after a message on stderr if the tool cannot be started. */
+int launch_subcommand(int argc, char **argv);
+/* Returns the subcommand that `word` nearly is, NULL if there is none. */
+const char *launch_subcommand_near(const char *word);
+
 /* ---- library.c ---- */
 
 /* Returns the absolute path of libsparkguard.so, which LD_PRELOAD can hold, or NULL with a sentence in *why. The caller
@@ -121,8 +130,9 @@ extern const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT];
  * nothing. Free it with launch_program_free(). */
 void launch_program_judge(const char *name, const char *library, struct launch_program *program);
 void launch_program_free(struct launch_program *program);
-/* Returns the interpreter that a script names and that does not exist, NULL if that is not so. The caller frees it. */
-char *launch_missing_interpreter(const char *program);
+/* Prints why a program cannot be run, and what was probably meant, in one line on stderr. `failure` is the errno of
+ * execvp(3). Returns the exit code: LAUNCH_NOT_FOUND or LAUNCH_NOT_EXECUTABLE. */
+int launch_program_say_failed(const char *tool, const char *name, int failure);
 /* Returns why the program would run unguarded, after a message on stderr. A program that cannot be started at all has no
  * obstacle: starting it tells. */
 enum launch_obstacle launch_program_warn(const char *name, const char *library);

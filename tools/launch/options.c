@@ -13,6 +13,7 @@
 #include "common/bad_value.h"
 #include "common/text.h"
 #include "common/env_check.h"
+#include "common/suggest.h"
 
 #define NOT_STARTED "the program is not started"
 
@@ -187,29 +188,6 @@ static const char *argument_word(const struct sg_option_info *info)
     return "VALUE";
 }
 
-/* Prints the option that is spelt most like the first unknown option on the command line, if any is similar. */
-static void suggest_option(const struct argp_option *options, char **argv)
-{
-    for (char **argument = argv + 1; *argument != NULL; argument++) {
-        char *name = strncmp(*argument, "--", 2) == 0 ? text_copy(*argument + 2, strcspn(*argument + 2, "=")) : NULL;
-        const char *best = NULL;
-        unsigned least = 3; /* changed letters; names that differ more are not similar */
-        bool is_known = name == NULL || name[0] == '\0' || strcmp(name, "help") == 0;
-        for (const struct argp_option *option = options; option->name != NULL && !is_known; option++) {
-            unsigned changes = sg_edit_distance(name, option->name);
-            is_known = strncmp(option->name, name, strlen(name)) == 0; /* getopt accepts a prefix */
-            best = changes < least ? option->name : best;
-            least = changes < least ? changes : least;
-        }
-        free(name);
-        if (is_known)
-            continue;
-        if (best != NULL)
-            fprintf(stderr, "sparkguard: did you mean --%s?\n", best);
-        return;
-    }
-}
-
 /* The options that set no variable. */
 static const struct argp_option own_options[] = {
     {"library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this launcher",
@@ -231,11 +209,13 @@ static const struct argp_option own_options[] = {
 };
 /* Another name of --claim: what a job with a share has for certain. */
 static const struct argp_option minimum = {"min", KEY_CLAIM + CLAIM_SIZE, "SIZE|auto", 0, "the same as --claim", 2};
+/* What docker run calls it. */
+static const struct argp_option memory = {"memory", KEY_OPTION + SG_OPTION_LIMIT, "SIZE", 0, "the same as --limit", 1};
 enum { OWN_COUNT = sizeof own_options / sizeof own_options[0] };
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 2] = {0};
+    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 3] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
         const struct sg_option_info *info = &sg_option_table[i];
@@ -253,6 +233,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
             (struct argp_option){info->name, KEY_CLAIM + i, info->argument, 0, info->help, 2};
     }
     options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT] = minimum;
+    options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 1] = memory;
     const struct argp parser = {
         .options = options,
         .parser = parse_option,
@@ -268,7 +249,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
             "job runs, 3 not allowed.",
     };
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */
-        suggest_option(options, argv);
+        suggest_option("sparkguard", &parser, argv);
         exit(LAUNCH_USAGE);
     }
     for (int i = 0; i < SG_OPTION_COUNT; i++)

@@ -137,7 +137,8 @@ void launch_program_judge(const char *name, const char *library, struct launch_p
         program->obstacle = LAUNCH_UNSTARTABLE;
 }
 
-char *launch_missing_interpreter(const char *program)
+/* Returns the interpreter that a script names and that does not exist, NULL if that is not so. The caller frees it. */
+static char *missing_interpreter(const char *program)
 {
     struct elf_facts facts;
     char *path = find_program(program), interpreter[sizeof facts.script_line] = "";
@@ -145,6 +146,42 @@ char *launch_missing_interpreter(const char *program)
                       access(interpreter, F_OK) != 0;
     free(path);
     return is_missing ? text_copy(interpreter, sizeof interpreter) : NULL;
+}
+
+/* Returns what was probably meant by a program that cannot be run, NULL if nothing is near. The caller frees it. */
+static char *probably_meant(const char *tool, const char *name, int failure)
+{
+    bool is_launcher = strcmp(tool, "sparkguard") == 0;
+    const char *before = is_launcher ? "sparkguard " : "";
+    struct stat status;
+    const char *suffix = strrchr(name, '.');
+    bool is_file = stat(name, &status) == 0 && S_ISREG(status.st_mode);
+    if (is_file && suffix != NULL && strcmp(suffix, ".py") == 0)
+        return text_format("%spython3 %s", before, name);
+    if (failure != ENOENT || strchr(name, '/') != NULL)
+        return NULL;
+    if (is_file && access(name, X_OK) == 0)
+        return text_format("%s./%s", before, name);
+    const char *near = is_launcher ? launch_subcommand_near(name) : NULL;
+    return near != NULL ? text_format("sparkguard %s", near) : NULL;
+}
+
+int launch_program_say_failed(const char *tool, const char *name, int failure)
+{
+    char *interpreter = failure == ENOENT ? missing_interpreter(name) : NULL;
+    char *meant = interpreter == NULL ? probably_meant(tool, name, failure) : NULL;
+    char *line = interpreter != NULL ? text_format("its interpreter %s does not exist", interpreter)
+                 : meant != NULL     ? text_format("%s; did you mean: %s", strerror(failure), meant)
+                                     : text_format("%s", strerror(failure));
+    char *shown = text_format("%s: cannot run %s: %s", tool, name, line);
+    char *printable = text_printable(shown, false);
+    fprintf(stderr, "%s\n", printable);
+    free(interpreter);
+    free(meant);
+    free(line);
+    free(shown);
+    free(printable);
+    return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
 }
 
 void launch_program_free(struct launch_program *program)

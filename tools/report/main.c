@@ -21,6 +21,7 @@
 #include "report/since.h"
 #include "common/bad_value.h"
 #include "common/env_check.h"
+#include "common/suggest.h"
 #include "common/text.h"
 #include "common/tool.h"
 #include "report/watch/watch.h"
@@ -101,16 +102,22 @@ static error_t parse_interval(const char *argument, struct argp_state *state, in
     return 0;
 }
 
-static error_t parse_pid(const char *argument, uint32_t *pid)
+/* A number is a process, any other word is a job. --job names a job that is called as a number. */
+static error_t parse_selection(const char *argument, struct model_scope *scope)
 {
-    char *end;
-    errno = 0;
-    unsigned long number = strtoul(argument, &end, 10);
-    if (*pid != 0)
+    bool is_number = argument[0] != '\0' && strspn(argument, "0123456789") == strlen(argument);
+    unsigned long number = is_number ? strtoul(argument, NULL, 10) : 0;
+    if (!is_number && argument[0] != '\0') {
+        if (scope->job != NULL)
+            return refuse(argument, "is a second job; give one at a time");
+        scope->job = argument;
+        return 0;
+    }
+    if (scope->pid != 0)
         return refuse(argument, "is a second PID; give one at a time");
-    if (argument[0] < '0' || argument[0] > '9' || *end != '\0' || errno != 0 || number == 0 || number > INT32_MAX)
+    if (number == 0 || number > INT32_MAX)
         return refuse_value("PID", argument, "not the number of a process", "4711");
-    *pid = (uint32_t)number;
+    scope->pid = (uint32_t)number;
     return 0;
 }
 
@@ -172,7 +179,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         request->html_path = argument;
         return 0;
     case ARGP_KEY_ARG:
-        return parse_pid(argument, &request->scope.pid);
+        return parse_selection(argument, &request->scope);
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* print getopt's message only, without argp's two lines about --help */
         return 0;
@@ -186,8 +193,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp parser = {
     .options = options,
     .parser = parse_option,
-    .args_doc = "[PID]",
-    .doc = "Shows what runs under sparkguard now and what ran last, or one process in depth, alive or dead.\v"
+    .args_doc = "[JOB|PID]",
+    .doc = "Shows what runs under sparkguard now and what ran last, one job, or one process in depth, alive or dead.\v"
            "Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file cannot be trusted or the output "
            "not written.",
 };
@@ -319,6 +326,7 @@ int main(int argc, char **argv)
     request.directories = tool_allocate((size_t)argc, sizeof *request.directories);
     request.scope.directories = request.directories;
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
+        suggest_option("sparkguard-report", &parser, argv);
         free(request.directories);
         return REPORT_USAGE;
     }

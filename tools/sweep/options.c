@@ -11,6 +11,7 @@
 #include "sweep/sweep.h"
 #include "common/bad_value.h"
 #include "common/env_check.h"
+#include "common/suggest.h"
 #include "common/text.h"
 
 enum {
@@ -193,8 +194,10 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv)
     *sweep = (struct sweep){
         .clean_ns = INT64_C(60) * 1000000000, .lock_fd = -1, .total_bytes = SG_UNKNOWN, .reserve_bytes = SG_UNKNOWN};
     (void)sg_parse_size("5%", &sweep->large);
-    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, sweep) != 0)
-        exit(SWEEP_USAGE); /* getopt(3) has printed the reason */
+    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, sweep) != 0) { /* getopt(3) has printed the reason */
+        suggest_option("sparkguard-sweep", &parser, argv);
+        exit(SWEEP_USAGE);
+    }
     if (sweep->is_fresh && (sweep->wants_resume || sweep->wants_retry))
         refuse("--fresh discards what --resume and --retry continue");
     if (sweep->fits.path == NULL && sweep->fits.option != NULL)

@@ -169,14 +169,7 @@ static int start(struct attempt *attempt)
     if (failure == 0)
         return 0;
     waitpid(launch->child, NULL, 0);
-    char *interpreter = failure == ENOENT ? launch_missing_interpreter(launch->program[0]) : NULL;
-    if (interpreter != NULL)
-        fprintf(stderr, "sparkguard-sweep: cannot run %s: its interpreter %s does not exist\n", launch->program[0],
-                interpreter);
-    else
-        fprintf(stderr, "sparkguard-sweep: cannot run %s: %s\n", launch->program[0], strerror(failure));
-    free(interpreter);
-    return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
+    return launch_program_say_failed("sparkguard-sweep", launch->program[0], failure);
 }
 
 /* Discards a pending SIGCHLD, which would end the next wait early. */

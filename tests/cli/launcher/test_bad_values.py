@@ -62,7 +62,7 @@ def test_the_sentence_about_each_wrong_value_is_golden(tools):
 
 
 OTHERS = {
-    "sparkguard-report": ["--watch=soon", "--watch=0.01", "--since=lately", "--plot=run.png", "--plot=", "--html=page", "--output=", "4x", "0"],
+    "sparkguard-report": ["--watch=soon", "--watch=0.01", "--since=lately", "--plot=run.png", "--plot=", "--html=page", "--output=", "4294967296", "0"],
     "sparkguard-doctor": ["--need=64Q", "--need=", "--need=150%", "--need=80G --wait=soon", "--need=80G --wait=-1"],
     "sparkguard-sweep": ["--context=x", "--context=0", "--batch=1e9", "--kv-dtype=fp5", "--dtype=fp8", "--load=fast", "--param=n"],
 }

@@ -1,0 +1,137 @@
+"""What people type first: a subcommand, a script, another tool's name of an option, a word that is nearly right."""
+
+import subprocess
+
+import pytest
+
+
+def run(tools, *words, cwd=None, **extra):
+    """Runs build/WORDS with an empty directory of records."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd or "/nonexistent"), "LC_ALL": "C.UTF-8", "SPARKGUARD_HISTORY": "off", **extra}
+    environment.setdefault("SPARKGUARD_DIR", "/nonexistent/live")
+    return subprocess.run([str(tools / words[0]), *words[1:]], env=environment, cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "word, tool",
+    [
+        ("report", ["sparkguard-report"]),
+        ("watch", ["sparkguard-report", "--watch"]),
+        ("sweep", ["sparkguard-sweep"]),
+        ("doctor", ["sparkguard-doctor"]),
+        ("check", ["sparkguard", "--check"]),
+        ("set", ["sparkguard", "--set"]),
+    ],
+)
+@pytest.mark.parametrize("argument", ["--frobnicate", "--version", "--json"])
+def test_a_subcommand_is_the_tool_of_that_name(tools, tmp_path, word, tool, argument):
+    """With --json alone, the launcher and its options say what is missing, and a live view says that it excludes JSON."""
+    (tmp_path / "live").mkdir()
+    if (word, argument) in (("report", "--json"), ("doctor", "--json"), ("check", "--json")):
+        return  # figures of the machine, which change
+    there = {"cwd": tmp_path, "SPARKGUARD_DIR": str(tmp_path / "live")}
+    short, long = run(tools, "sparkguard", word, argument, **there), run(tools, *tool, argument, **there)
+    assert (short.returncode, short.stdout, short.stderr) == (long.returncode, long.stdout, long.stderr)
+
+
+def test_run_is_the_default(launcher):
+    run_word = [*launcher.command()[:1], "run", *launcher.command("-q", "sh", "-c", "exit 7")[1:]]
+    assert subprocess.run(run_word, env=launcher.environment()).returncode == 7
+    assert launcher.run("-q", "sh", "-c", "exit 7").returncode == 7
+
+
+def test_only_the_first_word_is_a_subcommand(launcher, tmp_path):
+    """A program that is called as a subcommand runs after an option, after `run`, and by its path."""
+    program = tmp_path / "watch"
+    program.write_text("#!/bin/sh\nexit 9\n")
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert launcher.run("-q", "watch", **path).returncode == 9
+    own = [str(launcher.program), "run", f"--library={launcher.library}", "-q", "watch"]
+    assert subprocess.run(own, env=launcher.environment(**path)).returncode == 9
+    own = [str(launcher.program), str(program)]
+    assert subprocess.run(own, env=launcher.environment(**path), capture_output=True).returncode in (9, 125)
+
+
+def test_a_tool_is_found_beside_the_launcher(tools, tmp_path):
+    """Not in PATH, where another version may be, and by any link to the launcher."""
+    link = tmp_path / "sg"
+    link.symlink_to(tools / "sparkguard")
+    done = subprocess.run([str(link), "sweep", "--version"], env={"PATH": "/nonexistent"}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "sparkguard-sweep")
+
+
+def test_messages_of_a_subcommand_name_what_can_be_typed(tools, tmp_path):
+    done = run(tools, "sparkguard", "sweep", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith("sparkguard-sweep: which program?")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755])
+@pytest.mark.parametrize("spelling", ["train.py", "./train.py"])
+def test_a_python_script_is_told_with_the_interpreter(tools, tmp_path, spelling, mode):
+    script = tmp_path / "train.py"
+    script.write_text("print('ran')\n")
+    script.chmod(mode)
+    if spelling == "./train.py" and mode == 0o755:
+        return  # a text without "#!" is the shell's to run, as env(1) has it
+    done = run(tools, "sparkguard", spelling, "--epochs", "3", cwd=tmp_path)
+    assert done.returncode in (126, 127)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"sparkguard: cannot run {spelling}: ") and line.endswith(f"; did you mean: sparkguard python3 {spelling}")
+
+
+def test_a_program_of_this_folder_is_told_with_its_path(tools, tmp_path):
+    (tmp_path / "serve").write_text("#!/bin/sh\n")
+    (tmp_path / "serve").chmod(0o755)
+    done = run(tools, "sparkguard", "serve", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (127, "sparkguard: cannot run serve: No such file or directory; did you mean: sparkguard ./serve\n")
+
+
+@pytest.mark.parametrize("word, meant", [("reprot", "report"), ("dcotor", "doctor"), ("swep", "sweep"), ("chekc", "check")])
+def test_a_misspelt_subcommand_is_told_with_the_nearest(tools, tmp_path, word, meant):
+    done = run(tools, "sparkguard", word, cwd=tmp_path)
+    assert done.returncode == 127 and done.stderr.endswith(f"; did you mean: sparkguard {meant}\n")
+
+
+def test_a_program_that_is_nowhere_is_told_without_a_guess(tools, tmp_path):
+    done = run(tools, "sparkguard", "frobnicate.py", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (127, "sparkguard: cannot run frobnicate.py: No such file or directory\n")
+
+
+@pytest.mark.parametrize("form", [["--memory", "4G"], ["--memory=4G"]])
+def test_memory_is_the_limit(launcher, form):
+    assert launcher.variables(*form)["SPARKGUARD_LIMIT"] == "4G"
+
+
+MISSPELT = [
+    ("sparkguard", "--limt", "limit"),
+    ("sparkguard-report", "--wach", "watch"),
+    ("sparkguard-report", "--jsno", "json"),
+    ("sparkguard-sweep", "--contxt", "context"),
+    ("sparkguard-sweep", "--parm", "param"),
+    ("sparkguard-doctor", "--jsn", "json"),
+]
+
+
+@pytest.mark.parametrize("tool, option, meant", MISSPELT)
+@pytest.mark.parametrize("value", ["", "=32K"])
+def test_every_tool_names_the_option_that_was_nearly_written(tools, tmp_path, tool, option, meant, value):
+    done = run(tools, tool, option + value, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[1:] == [f"{tool}: did you mean --{meant}?"]
+
+
+@pytest.mark.parametrize("tool", ["sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor"])
+def test_no_tool_guesses_at_an_option_like_no_other(tools, tmp_path, tool):
+    done = run(tools, tool, "--frobnicate", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_a_jobs_name_is_taken_where_a_process_is(report, make):
+    make(pid=4711, job="train").write(report.directory)
+    by_name, by_option = report.run("train"), report.run("--job=train")
+    assert by_name.returncode == 0 and by_name.stdout == by_option.stdout
+    missing = report.run("trian")
+    assert missing.returncode == 1 and "no job trian on record" in missing.stderr
+    assert report.run("train", "--job=train").returncode == 2
+    assert report.run("train", "4711").stdout == report.run("--job=train", "4711").stdout

@@ -1,0 +1,70 @@
+/*
+ * suggest.c - see suggest.h.
+ */
+#define _GNU_SOURCE
+#include "common/suggest.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/text.h"
+#include "sparkguard_options.h"
+
+enum { MOST_CHANGES = 2 }; /* letters; words that differ in more are not similar */
+
+struct nearest {
+    const char *word; /* NULL: none is similar yet */
+    unsigned changes;
+};
+
+static void compare(struct nearest *nearest, const char *given, const char *word)
+{
+    unsigned changes = sg_edit_distance(given, word);
+    if (changes < nearest->changes)
+        *nearest = (struct nearest){word, changes};
+}
+
+/* Returns whether `name` begins an option, which getopt accepts. Else the nearest option is in *nearest. */
+static bool find_option(const struct argp *parser, const char *name, struct nearest *nearest)
+{
+    for (const struct argp_option *option = parser->options; option != NULL; option++) {
+        if (option->name == NULL && option->key == 0 && option->doc == NULL)
+            break;
+        if (option->name == NULL) /* a heading */
+            continue;
+        if (strncmp(option->name, name, strlen(name)) == 0)
+            return true;
+        compare(nearest, name, option->name);
+    }
+    for (const struct argp_child *child = parser->children; child != NULL && child->argp != NULL; child++)
+        if (find_option(child->argp, name, nearest))
+            return true;
+    return false;
+}
+
+void suggest_option(const char *tool, const struct argp *parser, char **argv)
+{
+    for (char **argument = argv + 1; *argument != NULL && strcmp(*argument, "--") != 0; argument++) {
+        if (strncmp(*argument, "--", 2) != 0)
+            continue;
+        struct nearest nearest = {NULL, MOST_CHANGES + 1};
+        char *name = text_copy(*argument + 2, strcspn(*argument + 2, "="));
+        bool is_known = strcmp(name, "help") == 0 || find_option(parser, name, &nearest);
+        free(name);
+        if (is_known)
+            continue;
+        if (nearest.word != NULL)
+            fprintf(stderr, "%s: did you mean --%s?\n", tool, nearest.word);
+        return;
+    }
+}
+
+const char *suggest_word(const char *word, const char *const *words, size_t count)
+{
+    struct nearest nearest = {NULL, MOST_CHANGES + 1};
+    for (size_t i = 0; i < count; i++)
+        compare(&nearest, word, words[i]);
+    return nearest.word;
+}
