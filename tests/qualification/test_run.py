@@ -95,6 +95,13 @@ def test_what_people_wrote_below_the_table_stays(run, tmp_path, monkeypatch):
     assert text.endswith(remarks) and text.count(run.REMARKS) == 1 and "| c0ffee |\n" in text
 
 
+def test_some_rows_of_a_point_are_chosen_by_words(run):
+    of_six = run.chosen("6")
+    assert {part.point for part in of_six} == {6} and len(of_six) > 1
+    assert [part.files for part in run.chosen("6:whose driver")] == [("tests/qualification/test_driver_pool_guest.py",)]
+    assert run.chosen("6:no such words") == run.chosen("60") == run.chosen("six") == []
+
+
 def git(folder, *words):
     command = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
