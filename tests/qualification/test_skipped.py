@@ -13,7 +13,7 @@ def entries(skipped):
     return [re.match(r"(test_\w+\.py)::(test_\w+)(\[.*\])?  \S", line) or line for line in lines if line and line[0] != "#"]
 
 
-@pytest.mark.parametrize("skipped", ["emulated.skip", "bullseye.skip"])
+@pytest.mark.parametrize("skipped", sorted(path.name for path in (ROOT / "tests").glob("*.skip")))
 def test_each_line_of_the_list_names_a_test_and_says_why(skipped):
     found = entries(skipped)
     assert found and not [entry for entry in found if isinstance(entry, str)]
