@@ -24,6 +24,7 @@
 #include "admit/deferred_frees.h"
 #include "admit/headroom.h"
 #include "admit/reclaim/pool_room.h"
+#include "admit/reclaim/trim.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/registry.h"
@@ -320,14 +321,30 @@ static void report_observed(const struct sg_request *request, const struct sg_an
     }
 }
 
-/* Asks other processes to give back what is missing for a request that would be refused for the reserve. */
-static bool ask_givers(struct sg_request *request, const struct sg_answer *answer)
+/* What is missing for a request that would be refused for the reserve; 0: more than there is, or it is refused for
+ * another reason. */
+static uint64_t missing_bytes(const struct sg_request *request, const struct sg_answer *answer)
 {
     uint64_t wanted = request->size_bytes + answer->kept_bytes;
-    if (answer->reason != SG_REASON_RESERVE || sg_self.is_giving || wanted <= answer->usable_bytes ||
-        wanted > sg_own->machine.total_bytes)
+    bool is_possible = answer->reason == SG_REASON_RESERVE && wanted <= sg_own->machine.total_bytes;
+    return is_possible && wanted > answer->usable_bytes ? wanted - answer->usable_bytes : 0;
+}
+
+/* Lets this process's own heap give back what is missing. True: the request is to be judged again. */
+static bool trim_heap(struct sg_request *request, const struct sg_answer *answer)
+{
+    uint64_t missing = missing_bytes(request, answer);
+    if (missing == 0 || request->attempt.has_trimmed)
         return false;
-    return sg_givers_ask(&request->attempt.asked, wanted - answer->usable_bytes);
+    request->attempt.has_trimmed = true;
+    return sg_trim_heap(missing);
+}
+
+/* Asks other processes to give back what is missing. */
+static bool ask_givers(struct sg_request *request, const struct sg_answer *answer)
+{
+    uint64_t missing = missing_bytes(request, answer);
+    return missing != 0 && !sg_self.is_giving && sg_givers_ask(&request->attempt.asked, missing);
 }
 
 bool sg_admission_take(struct sg_request *request)
@@ -368,6 +385,8 @@ bool sg_admission_ask(struct sg_request *request)
             sg_pool_room_drop();
             continue;
         }
+        if (verdict == SG_REFUSE && trim_heap(request, &answer))
+            continue;
         if (verdict == SG_REFUSE) /* SG_WAIT: the processes that were asked may still answer */
             request->attempt.is_giving = ask_givers(request, &answer);
         if (!sg_wait_for_change(request, seen)) {

@@ -51,6 +51,7 @@ struct sg_attempt {
     bool can_list;                /* set by the caller: it can ask NVML which processes live */
     bool wants_list;              /* with must_look_again: ask NVML, and then once more */
     bool has_dropped;             /* the driver's pool was already emptied for this request */
+    bool has_trimmed;             /* this process's heap was already asked to give freed memory back */
     bool is_measured;             /* the figures before the call are noted (pool_room.h) */
     bool relies;                  /* it fits with the driver\'s pool only */
     bool is_behind;               /* set by the caller: the ledger may show too much; it is updated before a refusal */

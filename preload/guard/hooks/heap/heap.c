@@ -11,6 +11,7 @@
  * or a thread that ends.
  */
 #include "admit/admission.h"
+#include "admit/reclaim/trim.h"
 #include "base/atomics.h"
 #include "base/bootstrap_alloc.h"
 #include "base/compiler.h"
@@ -372,11 +373,13 @@ static void open_fast(bool is_glibcs)
     const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MAX;
     const struct sg_fast_limits limits = {sg_options.large_bytes < untracked ? sg_options.large_bytes : untracked,
                                           SG_ADDRESS_LIMIT};
-    if (is_glibcs)
+    if (is_glibcs) {
         sg_store_relaxed(&sg_heap_inside, 0u);
-    else if (SG_REAL(malloc) == NULL || SG_REAL(calloc) == NULL || SG_REAL(free) == NULL ||
-             SG_REAL(malloc_usable_size) == NULL)
+        sg_trim_set_heap();
+    } else if (SG_REAL(malloc) == NULL || SG_REAL(calloc) == NULL || SG_REAL(free) == NULL ||
+               SG_REAL(malloc_usable_size) == NULL) {
         return;
+    }
     sg_thread_open_fast(is_glibcs ? SG_FAST_GLIBC : SG_FAST_OTHER, &limits);
 }
 

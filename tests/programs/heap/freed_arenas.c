@@ -1,0 +1,100 @@
+/*
+ * freed_arenas WHAT - takes memory of the heap in small blocks, frees all but the last block of each thread, and asks for
+ * one more block of 300 MiB. glibc keeps what was freed: other blocks lie above it. Prints "granted" or "refused".
+ *
+ * WHAT: threads (four threads take 60 MiB each, in arenas of their own), alone (the only thread takes 240 MiB), little
+ * (four threads take 10 MiB each, and 500 are asked for), handler (as threads; meanwhile the main thread allocates and frees, and three times a
+ * signal handler asks for a mapping of 300 MiB in the midst of that; prints "granted" and "refused" for each).
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "program.h"
+
+enum { THREADS = 4, BLOCK_BYTES = 2000 };
+
+static size_t bytes_each;
+static volatile sig_atomic_t answers;
+static pthread_barrier_t barrier;
+
+static void *fill_and_free(void *list_of_last)
+{
+    void **first = NULL;
+    for (size_t taken = 0; taken < bytes_each; taken += BLOCK_BYTES) {
+        void **block = malloc(BLOCK_BYTES);
+        NEED(block != NULL);
+        memset(block, 1, BLOCK_BYTES);
+        *block = first;
+        first = block;
+    }
+    *(void **)list_of_last = first; /* stays: it lies above all others */
+    for (void **block = *first; block != NULL;) {
+        void **next = *block;
+        free(block);
+        block = next;
+    }
+    return NULL;
+}
+
+static void *work(void *last)
+{
+    fill_and_free(last);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier); /* a thread that ends leaves its arena to others */
+    return NULL;
+}
+
+static void ask(int signal)
+{
+    void *mapped = mmap(NULL, 300 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    (void)signal;
+    const char *answer = mapped != MAP_FAILED ? "granted\n" : "refused\n";
+    if (mapped != MAP_FAILED)
+        munmap(mapped, 300 * MIB);
+    NEED(write(1, answer, strlen(answer)) > 0);
+    answers++;
+}
+
+static void ask_in_handler(void)
+{
+    timer_t timer;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    const struct itimerspec each = {{1, 100000000}, {0, 50000000}};
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = ask}, NULL);
+    NEED(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &each, NULL) == 0);
+    while (answers < 3) { /* blocks for which a thread's own cache is too small: each takes the lock of the arena */
+        void *volatile block[64];
+        for (int i = 0; i < 64; i++)
+            block[i] = malloc(3000 + (size_t)i * 100);
+        for (int i = 0; i < 64; i++)
+            free(block[i]);
+    }
+}
+
+int main(int count, char **words)
+{
+    const char *what = count > 1 ? words[1] : "threads";
+    static void *last[THREADS];
+    pthread_t thread[THREADS];
+    int threads = strcmp(what, "alone") != 0 ? THREADS : 0;
+    bytes_each = (strcmp(what, "little") == 0 ? 10 : threads != 0 ? 60 : 240) * MIB;
+    pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
+    for (int i = 0; i < threads; i++)
+        NEED(pthread_create(&thread[i], NULL, work, &last[i]) == 0);
+    if (threads == 0)
+        fill_and_free(&last[0]);
+    pthread_barrier_wait(&barrier);
+    if (strcmp(what, "handler") == 0)
+        ask_in_handler();
+    else
+        puts(malloc((bytes_each < 60 * MIB ? 500 : 300) * MIB) != NULL ? "granted" : "refused");
+    pthread_barrier_wait(&barrier);
+    return 0;
+}
