@@ -109,6 +109,15 @@ static void add_size(struct sg_text *text, const struct sg_request *request)
     sg_text_add(text, " more)");
 }
 
+/* Appends where the size may come from. PyTorch and LMCache ask for the next power of two, up to twice of what they
+ * need. */
+static void add_rounding(struct sg_text *text, const struct sg_request *request)
+{
+    uint64_t bytes = request->size_bytes;
+    if (request->domain == SG_DOMAIN_PINNED && bytes > UINT64_C(1) << 30 && (bytes & (bytes - 1)) == 0)
+        sg_text_add(text, ", a power of two, to which PyTorch and LMCache round pinned memory up");
+}
+
 /* Whether the refusal is worth a line on stderr. A large block is, however little it grows. */
 static bool is_large(const struct sg_request *request)
 {
@@ -217,12 +226,13 @@ static void add_report(struct sg_text *text)
 
 static void print_refusal(const struct sg_request *request, const struct sg_answer *answer)
 {
-    char line[720]; /* of the 4 KiB that a handler may have: the longest line has some 600 */
+    char line[720]; /* of the 4 KiB that a handler may have: the longest line has some 680 */
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add(&text, sg_self_check_is_observed(request) ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->wording.call);
     sg_text_add(&text, " of ");
     add_size(&text, request);
+    add_rounding(&text, request);
     sg_text_add(&text, ": ");
     add_reason(&text, request, answer);
     sg_text_add(&text, "; this process holds ");

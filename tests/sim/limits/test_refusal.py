@@ -107,6 +107,19 @@ def test_requests_are_granted_up_to_the_limit_and_again_after_their_frees(sim, c
     assert done.after == 0
 
 
+@pytest.mark.parametrize(
+    "call, mib, is_told",
+    [("cuMemHostAlloc", 2048, True), ("cuMemHostAlloc", 3072, False), ("cuMemHostAlloc", 1024, False), ("cuMemAlloc_v2", 2048, False)],
+)
+def test_pinned_memory_that_was_rounded_up_is_told_to_be(sim, call, mib, is_told):
+    """PyTorch and LMCache ask for the next power of two: the line says that the program may need less."""
+    more = ", c_uint(0)" if call == "cuMemHostAlloc" else ""
+    done = sim.script(f"start()\nsay(refused=take({call!r}, {mib} * MIB{more})[0])", SPARKGUARD_LIMIT="64M")
+    assert done.refused == OUT_OF_MEMORY
+    clause = f"of {mib / 1024:.1f} GiB, a power of two, to which PyTorch and LMCache round pinned memory up: "
+    assert (clause in done.stderr) == is_told and " MiB left of the 64.0 MiB this job may hold" in done.stderr
+
+
 def test_small_host_memory_of_the_driver_is_not_refused(sim):
     """Else a full process could not even free: the driver says what it likes where its own heap fails."""
     done = sim.run([sim.program("cuda_full")], SPARKGUARD_LIMIT="64M", SGSIM_HOST="600K")
