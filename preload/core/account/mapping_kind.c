@@ -196,6 +196,10 @@ struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, in
         describe_huge(&mapping, length, flags, &info);
     else
         mapping.missing_bytes = is_file ? missing_of_file(fd, &info, offset, mapping.bytes) : mapping.bytes;
+    if (is_file && !is_huge) {
+        mapping.memory_file_bytes = (uint64_t)info.st_size;
+        mapping.allocated_bytes = (uint64_t)info.st_blocks * 512;
+    }
     mapping.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
     if ((flags & MAP_NORESERVE) != 0) { /* sparse memory promises nothing */
         mapping.kind = SG_RANGE_SPARSE;

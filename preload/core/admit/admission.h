@@ -62,9 +62,11 @@ struct sg_attempt {
 
 /* What a refusal says of the request, besides its size. */
 struct sg_wording {
-    const char *call;     /* the function name that the program used */
-    uint64_t block_bytes; /* the new size of a block that grows; 0: a new block */
-    uint64_t asked_bytes; /* what the program asked for, if size_bytes is more (a pool grows by steps); else 0 */
+    const char *call;         /* the function name that the program used */
+    uint64_t block_bytes;     /* the new size of a block that grows; 0: a new block */
+    uint64_t asked_bytes;     /* what the program asked for, if size_bytes is more (a pool grows by steps); else 0 */
+    uint64_t file_bytes;      /* size of the memory file that is mapped; 0: none */
+    uint64_t allocated_bytes; /* what the file system has allocated of it */
 };
 
 /* Range of shared memory, in the units of range_map.h; begin 0: none. Bytes of the range that the job's other processes

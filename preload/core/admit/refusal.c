@@ -109,6 +109,18 @@ static void add_size(struct sg_text *text, const struct sg_request *request)
     sg_text_add(text, " more)");
 }
 
+/* Appends that a memory file is mapped. Its whole size is judged, however sparse it is meant to stay. */
+static void add_file(struct sg_text *text, const struct sg_wording *wording)
+{
+    if (wording->file_bytes == 0)
+        return;
+    sg_text_add(text, " of a memory file, which has ");
+    sg_text_add_size(text, wording->allocated_bytes);
+    sg_text_add(text, " of its ");
+    sg_text_add_size(text, wording->file_bytes);
+    sg_text_add(text, " allocated");
+}
+
 /* Appends where the size may come from. PyTorch and LMCache ask for the next power of two, up to twice of what they
  * need. */
 static void add_rounding(struct sg_text *text, const struct sg_request *request)
@@ -232,6 +244,7 @@ static void print_refusal(const struct sg_request *request, const struct sg_answ
     sg_text_add(&text, request->wording.call);
     sg_text_add(&text, " of ");
     add_size(&text, request);
+    add_file(&text, &request->wording);
     add_rounding(&text, request);
     sg_text_add(&text, ": ");
     add_reason(&text, request, answer);

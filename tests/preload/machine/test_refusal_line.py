@@ -1,5 +1,6 @@
 """What the line of a refusal says beside its figures: who holds the rest, what would have been enough, how many more."""
 
+import mmap
 import os
 import re
 import subprocess
@@ -60,6 +61,27 @@ def test_what_would_have_been_enough_for_the_reserve(guard, tmp_path):
 def test_nothing_would_have_been_enough_for_more_than_there_is(guard, tmp_path, size):
     line = ask(guard, size, env=machine(tmp_path, GIB, 900 * MIB)).stderr.strip()
     assert re.search(r"; see sparkguard-report \d+$", line), line
+
+
+MAP_FILE = """
+import ctypes, mmap, os, sys
+file = os.memfd_create("sparse")
+os.truncate(file, 2 << 30)
+os.pwrite(file, bytes(12 << 20), 64 << 20)
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+refused = ctypes.c_void_p(-1).value
+print('refused' if libc.mmap(None, ctypes.c_size_t(2 << 30), 3, int(sys.argv[1]), file, ctypes.c_long(0)) == refused else 'granted')
+"""
+
+
+@pytest.mark.parametrize("kind, answer", [(mmap.MAP_SHARED, "refused"), (mmap.MAP_PRIVATE, "granted")])
+def test_a_sparse_memory_file_is_told_to_be_one(guard, kind, answer):
+    """Its whole size is judged: a program that means to use a part of it is told why that is so much."""
+    done = guard.run([sys.executable, "-S", "-c", MAP_FILE, kind], env={"SPARKGUARD_LIMIT": "256M"})
+    assert (done.returncode, done.stdout) == (0, answer + "\n")
+    told = "sparkguard: refused mmap of 2.0 GiB of a memory file, which has 12.0 MiB of its 2.0 GiB allocated: "
+    assert (told in done.stderr) == (answer == "refused")
 
 
 def test_the_largest_process_of_the_job_is_named_for_a_limit(guard):

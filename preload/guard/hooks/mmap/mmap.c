@@ -76,8 +76,11 @@ static struct sg_request request_of(const struct sg_mapping_kind *mapping, uintp
     if (cache != 0) /* not in LIMIT, as no page cache is */
         return (struct sg_request){.domain = SG_DOMAIN_MAPPED, .size_bytes = cache, .wording.call = "mmap"};
     uint64_t unpromised = unpromised_bytes(mapping, flags);
-    struct sg_request request = {
-        .domain = SG_DOMAIN_MAPPED, .wording.call = "mmap", .holds_signals = !populates(flags)};
+    struct sg_request request = {.domain = SG_DOMAIN_MAPPED,
+                                 .wording.call = "mmap",
+                                 .wording.file_bytes = mapping->memory_file_bytes,
+                                 .wording.allocated_bytes = mapping->allocated_bytes,
+                                 .holds_signals = !populates(flags)};
     sg_mmap_describe(&request, mapping, (flags & MAP_FIXED) != 0 ? address : 0);
     if ((mapping->flags & SG_RANGE_COMMITTED) != 0 && mapping->kind == SG_RANGE_COUNTED && mapping->is_judged)
         request.kind = SG_REQUEST_COMMIT;
