@@ -129,7 +129,7 @@ static void sum_job(struct model_job *job, const struct model *model)
         if (process->started_ns < job->started_ns)
             job->started_ns = process->started_ns;
         job->refused_count = bytes_add(job->refused_count, process->refused_count);
-        job->peak_bytes = bytes_max(job->peak_bytes, bytes_max(process->peak_bytes, process->job_peak_bytes));
+        job->peak_bytes = bytes_max(job->peak_bytes, model_job_peak(process));
         if (process->last_seen_ns > job->last_seen_ns)
             job->last_seen_ns = process->last_seen_ns;
         if (process->state != SG_STATE_RUNNING)

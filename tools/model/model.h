@@ -362,6 +362,10 @@ void model_runs_fill(struct model_job *job);
 void model_process_judge_end(struct model_process *process);
 void model_job_free(struct model_job *job);
 
+/* process.c: returns the most that its job held at one time, as far as this process knows: with its own resident
+ * MAP_NORESERVE memory. */
+uint64_t model_job_peak(const struct model_process *process);
+
 /* process.c: returns the live bytes that no other process counts, nor sg_observe_shared(). */
 uint64_t model_process_own_bytes(const struct model_process *process);
 /* Returns whether a running process guards without a registry entry, that is, decides alone. The reason is a text of

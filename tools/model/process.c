@@ -91,6 +91,11 @@ static uint64_t shared_bytes(const struct model_process *process)
     return bytes;
 }
 
+uint64_t model_job_peak(const struct model_process *process)
+{
+    return bytes_max(process->peak_bytes, bytes_max(process->job_peak_bytes, process->limit_peak_bytes));
+}
+
 uint64_t model_process_own_bytes(const struct model_process *process)
 {
     uint64_t inherited = bytes_less(process->inherited_bytes, process->inherited_shared_bytes);

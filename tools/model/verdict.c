@@ -108,7 +108,7 @@ static void take_process(struct run *run, const struct model_process *process)
     run->is_guarding = run->is_guarding || process->is_guarding;
     run->refused_count = bytes_add(run->refused_count, process->refused_count);
     run->limit_bytes = bytes_min(run->limit_bytes, process->limit_bytes);
-    run->peak_bytes = bytes_max(run->peak_bytes, bytes_max(process->peak_bytes, process->job_peak_bytes));
+    run->peak_bytes = bytes_max(run->peak_bytes, model_job_peak(process));
     for (size_t i = 0; i < process->refusal_count; i++)
         if (run->last == NULL || process->refusals[i].time_ns >= run->last->time_ns)
             run->last = &process->refusals[i];
@@ -234,10 +234,13 @@ static char *enough_of(const struct run *run)
  * the peak with the peak and the least headroom, which may be of different times: so it is never too low. */
 static char *share_of(const struct run *run)
 {
-    char peak[TEXT_SIZE_CAPACITY];
+    char peak[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY];
     uint64_t headroom = run->headroom_bytes, left = bytes_less(run->limit_bytes, run->peak_bytes);
     bool is_limit = run->limit_bytes != SG_UNKNOWN && left < headroom;
     headroom = is_limit ? left : headroom;
+    if (is_limit && run->peak_bytes > run->limit_bytes) /* memory that no call announced */
+        return text_format("had a peak of %s, above its limit of %s", text_size(peak, run->peak_bytes),
+                           text_size(limit, run->limit_bytes));
     if (headroom == SG_UNKNOWN)
         return text_format("had a peak of %s", text_size(peak, run->peak_bytes));
     double share = run->peak_bytes == 0 ? 0 : (double)run->peak_bytes / ((double)run->peak_bytes + (double)headroom);

@@ -92,12 +92,14 @@ void sg_job_add_up(void)
 void sg_job_note_sparse(uint64_t bytes)
 {
     sg_store_relaxed(&sparse_bytes, bytes);
+    sg_segment_note_sparse(bytes);
     if (bytes != 0)
         sg_job_add_up();
 }
 
 void sg_job_atfork_child(void)
 {
+    sg_segment_forget_sparse();
     sg_store_relaxed(&sparse_bytes, 0);
     sg_store_relaxed(&not_before_ns, 0);
 }

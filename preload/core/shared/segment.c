@@ -503,12 +503,26 @@ bool sg_segment_atfork_child(void)
     return true;
 }
 
+static uint64_t sparse_peak_bytes; /* (atomic) most that a scan has found */
+
+void sg_segment_note_sparse(uint64_t bytes)
+{
+    if (SG_UNLIKELY(bytes > sg_load_relaxed(&sparse_peak_bytes)))
+        sg_raise_to(&sparse_peak_bytes, bytes);
+}
+
+void sg_segment_forget_sparse(void)
+{
+    if (SG_UNLIKELY(sg_load_relaxed(&sparse_peak_bytes) != 0)) /* a forked child would get a page of its own */
+        sg_store_relaxed(&sparse_peak_bytes, UINT64_C(0));
+}
+
 bool sg_segment_is_evidence(void)
 {
     uint64_t inherited = sg_load_relaxed(&sg_own->slot.inherited_bytes) + sg_load(&sg_own->inherited_shared_bytes);
     uint64_t own = sg_load_relaxed(&sg_own->peak_seen_bytes) - inherited;
-    return own >= (UINT64_C(16) << 20) || (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
-           sg_load_relaxed(&sg_own->refusal_count) != 0;
+    return own + sg_load_relaxed(&sparse_peak_bytes) >= SG_EVIDENCE_BYTES ||
+           (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 || sg_load_relaxed(&sg_own->refusal_count) != 0;
 }
 
 void sg_segment_add_refusal(const struct sg_refusal *refusal)

@@ -69,9 +69,15 @@ void sg_segment_remove(void);
 /* Makes the file again if sg_segment_remove has removed it. */
 void sg_segment_restore(void);
 
-/* Whether this process leaves a record worth keeping however it ends: it took 16 MiB of its own, used CUDA, or was
- * refused. Any thread. */
+#define SG_EVIDENCE_BYTES (UINT64_C(16) << 20)
+
+/* Whether this process leaves a record worth keeping however it ends: it took 16 MiB of its own, with resident
+ * MAP_NORESERVE memory, used CUDA, or was refused. Any thread. */
 bool sg_segment_is_evidence(void);
+
+/* A scan found so much MAP_NORESERVE memory of this process's own resident. forget: in a forked child. */
+void sg_segment_note_sparse(uint64_t bytes);
+void sg_segment_forget_sparse(void);
 
 /* Checks that the file still has its name. If the file was removed with its directory, makes a mirror: a new file in
  * the present directory, which gets copies of the segment. This function, requests, refusals, events and the end of the

@@ -8,6 +8,7 @@
 
 #include "admit/admission.h"
 #include "hooks/cuda/context_end.h"
+#include "admit/headroom.h"
 #include "admit/refusal.h"
 #include "watch/history.h"
 #include "account/tracker.h"
@@ -22,6 +23,7 @@
 #include "hooks/real.h"
 #include "hooks/sanitizer.h"
 #include "watch/victim.h"
+#include "shared/decision_lock.h"
 #include "shared/givers.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
@@ -207,14 +209,28 @@ SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), voi
 /* The process whose record says that every call passes through; 0: none. */
 static uint32_t passing_pid;
 
+/* Looks once more at memory that becomes resident without a call, for the record. */
+static void look_at_open_memory(void)
+{
+    const uint64_t patience_ns = 20000000; /* the thread that has the lock may be stopped, or be this one */
+    struct sg_lock_state lock;
+    if (SG_LIKELY(sg_load_relaxed(&sg_tracker_maps.open_bytes) < SG_EVIDENCE_BYTES) ||
+        !sg_lock_acquire_within(&sg_decision_lock, &lock, patience_ns))
+        return;
+    sg_headroom_scan();
+    sg_lock_release(&sg_decision_lock, &lock);
+}
+
 static void end(int exit_code, bool may_begin)
 {
     static uint32_t is_over SG_AT_START;
     uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
     if ((sg_options.is_disabled && pid != passing_pid) || over == pid || !sg_cas_u32(&is_over, &over, pid))
-        return;                  /* compared by PID: a forked child ends once more */
-    if (sg_procfs_is_owner(pid)) /* not a child of vfork: the count is its parent's */
+        return;                    /* compared by PID: a forked child ends once more */
+    if (sg_procfs_is_owner(pid)) { /* not a child of vfork: the count is its parent's */
+        look_at_open_memory();
         sg_refusal_end();
+    }
     if (sg_options.report_at_exit && sg_options.first_pid == pid)
         sg_job_summary_print();
     sg_lifetime_end(SG_STATE_EXITED, exit_code);
