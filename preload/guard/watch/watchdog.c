@@ -21,6 +21,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "account/thread_record.h"
+#include "account/tracker.h"
 #include "account/timeline.h"
 #include "shared/decision_lock.h"
 
@@ -222,9 +223,12 @@ static struct sg_service_thread watchdog = {.name = "watchdog", .work = work, .w
  * all that it inherits, without any request. */
 static bool is_large_family SG_AT_FORK;
 
+/* Of MAP_NORESERVE memory, and of a file that is mapped to be copied, what is mapped counts: it becomes resident
+ * without a call. */
 static bool needs_watchdog(void)
 {
-    return is_large_family || (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
+    return is_large_family || sg_load_relaxed(&sg_tracker_maps.open_bytes) >= HOLDS_MUCH ||
+           (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
            sg_load_relaxed(&sg_own->slot.granted_bytes) >= HOLDS_MUCH;
 }
 
