@@ -5,6 +5,7 @@
 
 #include "base/atomics.h"
 #include "account/commits.h"
+#include "account/predict/heaps.h"
 #include "base/compiler.h"
 #include "account/ledger.h"
 #include "base/procfs.h"
@@ -37,7 +38,11 @@ struct sg_tracker_changes sg_tracker_changes;
 #define SLICE_BYTES (UINT64_C(64) << 20) /* most address space scanned under one hold of the lock */
 #define FORK_NS UINT64_C(1000000)        /* longest wait before and for a fork */
 
-static uint64_t sparse_extent;            /* (atomic) MAP_NORESERVE address space that may have pages */
+/* MAP_NORESERVE address space that may have pages: private, and shared. `own` of the private part was resident at the
+ * last scan, and `anonymous` of the whole process. All atomic. */
+static struct {
+    uint64_t extent, shared_extent, own, anonymous;
+} sparse;
 static uint64_t copied_extent;            /* (atomic) of private mappings of files that may be written to */
 static uint64_t unpromised_bytes;         /* (atomic) never falls */
 static uint32_t has_unforked;             /* (atomic) set by sg_tracker_note_unforked */
@@ -57,11 +62,13 @@ struct scan {
     uint64_t tracked_heap;     /* size of the heap blocks checked */
     uint64_t resident_private; /* resident bytes of the anonymous memory checked */
     uint64_t sparse_resident;
-    uint64_t sparse_own;     /* the part of sparse_resident that is not inherited */
-    uint64_t sparse_extent;  /* address space of MAP_NORESERVE mappings that may have pages */
-    uint64_t file_extent;    /* private mappings of files that may be written to */
-    uint64_t open_resident;  /* resident bytes of the MAP_NORESERVE ranges of sg_tracker_maps.open_bytes */
-    uint64_t open_anonymous; /* anonymous memory of the process before they were counted */
+    uint64_t sparse_own;                 /* the part of sparse_resident that is not inherited */
+    uint64_t sparse_extent;              /* address space of MAP_NORESERVE mappings that may have pages */
+    uint64_t shared_extent;              /* the part of sparse_extent that is shared memory */
+    uint64_t heap_extent, heap_resident; /* the part of sparse_extent that is a record (heaps.h) */
+    uint64_t file_extent;                /* private mappings of files that may be written to */
+    uint64_t open_resident;              /* resident bytes of the MAP_NORESERVE ranges of sg_tracker_maps.open_bytes */
+    uint64_t open_anonymous;             /* anonymous memory of the process before they were counted */
     bool has_sparse;
 };
 
@@ -236,6 +243,7 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
     if ((range->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) == 0)
         return;
     scan->sparse_extent += end - begin;
+    scan->shared_extent += (range->flags & SG_RANGE_SHARED) != 0 ? end - begin : 0;
     if (scan->sparse_extent > SPARSE_MAX && !sg_residency_is_cheap())
         return;
     uint64_t resident = resident_of(&scan->sandbox, range, begin, end);
@@ -246,6 +254,11 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
         scan->resident_private += resident;
     if ((range->flags & (SG_RANGE_SHARED | SG_RANGE_SHUT)) == 0)
         scan->open_resident += resident;
+    uint64_t machine_bytes = sg_own->machine.total_bytes;
+    if ((range->flags & (SG_RANGE_SHARED | SG_RANGE_INHERITED)) == 0 && range->end - range->begin <= machine_bytes) {
+        scan->heap_extent += end - begin;
+        scan->heap_resident += resident;
+    }
 }
 
 /* How much of a range is scanned under one hold of the lock, so that mmap calls of the program do not wait long. Sparse
@@ -279,7 +292,11 @@ static void scan_maps(struct scan *scan)
             break;
         at = end;
     }
-    sg_store_relaxed(&sparse_extent, scan->sparse_extent);
+    sg_store_relaxed(&sparse.anonymous, scan->open_anonymous);
+    sg_store_relaxed(&sparse.own, scan->sparse_own);
+    sg_store_relaxed(&sparse.extent, scan->sparse_extent - scan->shared_extent);
+    sg_store_relaxed(&sparse.shared_extent, scan->shared_extent);
+    sg_heaps_note(scan->heap_extent, scan->heap_resident);
     if (scan->sparse_extent > SPARSE_MAX && !sg_residency_is_cheap())
         scan->sparse_resident = SG_UNKNOWN;
 }
@@ -345,9 +362,24 @@ static uint64_t most_copies(void)
     return most < extent ? most : extent;
 }
 
-uint64_t sg_tracker_sparse_headroom_bytes(void)
+/* The most resident bytes that private MAP_NORESERVE memory can have: what was found last, and as much as anonymous
+ * memory has grown since. The kernel's figure is late by some pages for each thread or processor. */
+static uint64_t most_sparse(void)
 {
-    return sg_load_relaxed(&sparse_extent) + most_copies();
+    const uint64_t lag = UINT64_C(16) << 20;
+    uint64_t extent = sg_load_relaxed(&sparse.extent);
+    if (SG_LIKELY(extent == 0))
+        return 0;
+    uint64_t before = sg_load_relaxed(&sparse.anonymous), anonymous = sg_procfs_anonymous_bytes(0);
+    if (before == 0 || anonymous == 0) /* no scan has seen such memory, or it cannot be read */
+        return extent;
+    uint64_t most = sg_load_relaxed(&sparse.own) + lag + (anonymous > before ? anonymous - before : 0);
+    return most < extent ? most : extent;
+}
+
+uint64_t sg_tracker_sparse_most_bytes(void)
+{
+    return sg_load_relaxed(&sparse.shared_extent) + most_sparse() + most_copies();
 }
 
 void sg_tracker_add_copied_extent(uint64_t bytes)
@@ -356,9 +388,9 @@ void sg_tracker_add_copied_extent(uint64_t bytes)
     sg_tracker_add_unpromised(bytes);
 }
 
-void sg_tracker_add_sparse_headroom(uint64_t bytes)
+void sg_tracker_add_sparse_extent(uint64_t bytes, bool is_shared)
 {
-    sg_fetch_add(&sparse_extent, bytes);
+    sg_fetch_add(is_shared ? &sparse.shared_extent : &sparse.extent, bytes);
 }
 
 void sg_tracker_add_unpromised(uint64_t bytes)
@@ -592,6 +624,8 @@ void sg_tracker_atfork_child(bool is_map_whole)
     sg_lock_reset(&sg_tracker_maps_lock);
     sg_transit_atfork_child(&in_passage);
     memset(&copies, 0, sizeof copies);
+    sg_store_relaxed(&sparse.anonymous, UINT64_C(0));
+    sg_heaps_atfork_child();
     sg_commits_atfork_child();
     sg_tmpfs_atfork_child(is_map_whole);
     if (is_map_whole)

@@ -100,10 +100,11 @@ struct sg_tracker_scan {
  * (residency.h). Under sg_decision_lock. */
 struct sg_tracker_scan sg_tracker_scan(void);
 
-/* Address space of MAP_NORESERVE mappings that may get pages without a promise: as the last scan found it, plus the
- * bytes that sg_tracker_add_sparse_headroom added since. Any thread. */
-uint64_t sg_tracker_sparse_headroom_bytes(void);
-void sg_tracker_add_sparse_headroom(uint64_t bytes);
+/* The most resident bytes that MAP_NORESERVE mappings, and copies of files' pages, can have now: by the last scan, and
+ * by the growth of the process's anonymous memory since. add_sparse_extent notes address space mapped since. Any
+ * thread. */
+uint64_t sg_tracker_sparse_most_bytes(void);
+void sg_tracker_add_sparse_extent(uint64_t bytes, bool is_shared);
 
 /* Notes a new private mapping of a file that may be written to: so many bytes may be copied. Any thread. */
 void sg_tracker_add_copied_extent(uint64_t bytes);

@@ -14,6 +14,7 @@
 
 #include "base/atomics.h"
 #include "account/commits.h"
+#include "account/predict/heaps.h"
 #include "account/driver_pool.h"
 #include "account/tmpfs_ranges.h"
 #include "admit/check.h"
@@ -157,14 +158,25 @@ static enum sg_verdict drop_pool(struct sg_request *request, struct sg_answer *a
     return !sg_self_check_is_observed(request) && sg_pool_room_may_drop() ? SG_DROP_POOL : verdict;
 }
 
-/* Whether a commit that does not fit as a whole is admitted by the record of earlier commits (commits.h). Then
- * size_bytes is what the process is expected to touch. Call it right after a scan. */
-static bool fits_on_record(struct sg_request *request)
+/* Whether the address space of a heap that does not fit as a whole is admitted by what the earlier ones turned into
+ * (heaps.h). Then size_bytes is what is expected to become resident. */
+static bool heap_fits_on_record(struct sg_request *request)
 {
     uint64_t whole = request->size_bytes;
-    bool is_watched = sg_options.watchdog == SG_WATCHDOG_TERM && (sg_load(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
-    if (request->kind != SG_REQUEST_COMMIT || !is_watched || sg_options.mode_observe ||
-        whole > sg_headroom_last.snapshot.at[0].limit_bytes || !sg_commits_have_record())
+    if (!sg_heaps_have_record())
+        return false;
+    request->size_bytes = sg_heaps_expected_bytes(whole);
+    if (would_fit(request, SG_HEADROOM_ALL, 0))
+        return true;
+    request->size_bytes = whole;
+    return false;
+}
+
+/* The same for a commit and the record of earlier commits (commits.h). */
+static bool commit_fits_on_record(struct sg_request *request)
+{
+    uint64_t whole = request->size_bytes;
+    if (!sg_commits_have_record())
         return false;
     bool was_on_record = sg_commits_set_on_record(true);
     if (!was_on_record)
@@ -181,6 +193,16 @@ static bool fits_on_record(struct sg_request *request)
         sg_headroom_scan();
     }
     return false;
+}
+
+/* Call it right after a scan. Nothing bounds what a process touches but its watchdog. */
+static bool fits_on_record(struct sg_request *request)
+{
+    bool is_watched = sg_options.watchdog == SG_WATCHDOG_TERM && (sg_load(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
+    if (!is_watched || sg_options.mode_observe || request->size_bytes > sg_headroom_last.snapshot.at[0].limit_bytes)
+        return false;
+    return (request->kind == SG_REQUEST_COMMIT && commit_fits_on_record(request)) ||
+           (request->kind == SG_REQUEST_HEAP && heap_fits_on_record(request));
 }
 
 /* Finds the change that a request that does not fit may wait for. */
@@ -639,6 +661,19 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
         capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
     }
     sg_lock_release(&sg_decision_lock, &lock);
+}
+
+uint64_t sg_admission_machine_bytes(void)
+{
+    struct sg_lock_state lock;
+    if (SG_UNLIKELY(sg_own->machine.total_bytes == 0)) {
+        sg_segment_attach();
+        sg_lock_acquire(&sg_decision_lock, &lock);
+        sg_check_join();
+        sg_headroom_refresh(0, false);
+        sg_lock_release(&sg_decision_lock, &lock);
+    }
+    return sg_own->machine.total_bytes;
 }
 
 bool sg_admission_wants_list(void)

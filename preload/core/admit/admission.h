@@ -79,6 +79,7 @@ enum sg_request_kind {
     SG_REQUEST_USUAL,
     SG_REQUEST_SMALL,  /* of up to LARGE: a refusal writes nothing to stderr */
     SG_REQUEST_COMMIT, /* makes address space writable that this process had reserved (commits.h) */
+    SG_REQUEST_HEAP,   /* writable MAP_NORESERVE memory; of growth_bytes a part counts in LIMIT (heaps.h) */
     SG_REQUEST_RARE,   /* always decided by a new snapshot, even if the cached one would do */
 };
 
@@ -148,6 +149,9 @@ struct sg_capacity {
     bool is_below_floor;
 };
 void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups);
+
+/* The machine's memory; 0: unknown. Takes the first snapshot, with the decision lock, if there is none yet. */
+uint64_t sg_admission_machine_bytes(void);
 
 /* Whether NVML's list of processes would tell more of the driver's pool before sg_admission_measure, by a new
  * snapshot. */

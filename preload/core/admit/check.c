@@ -6,6 +6,7 @@
 #include "admit/bounds.h"
 #include "admit/reclaim/pool_room.h"
 #include "base/atomics.h"
+#include "account/predict/heaps.h"
 #include "account/tmpfs_ranges.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
@@ -74,13 +75,18 @@ bool sg_check_is_beyond(uint64_t limit, uint64_t growth_bytes, uint64_t grace_by
     return true;
 }
 
+uint64_t sg_check_growth(const struct sg_request *request)
+{
+    return request->kind == SG_REQUEST_HEAP ? sg_heaps_expected_bytes(request->growth_bytes) : request->growth_bytes;
+}
+
 bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint32_t parts, struct sg_answer *answer)
 {
     uint64_t most = sg_headroom_limit_bytes();
     if (most == 0)
         return true;
     uint64_t held = sg_headroom_job_bytes(parts);
-    uint64_t limit = most + grace_bytes, growth = request->growth_bytes;
+    uint64_t limit = most + grace_bytes, growth = sg_check_growth(request);
     if (request->shared.begin != 0) {
         uint64_t others = sg_same_bytes_of_job(request->shared.begin, request->shared.end);
         growth -= others < growth ? others : growth;
@@ -93,11 +99,13 @@ bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint
 
 bool sg_check_is_sparse_near_limit(const struct sg_request *request)
 {
-    uint64_t most = sg_tracker_sparse_headroom_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
+    uint64_t most = sg_tracker_sparse_most_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
     struct sg_request more = *request;
     struct sg_answer ignored;
     if (most <= known)
         return false;
+    more.kind = SG_REQUEST_USUAL;
+    more.growth_bytes = sg_check_growth(request);
     more.growth_bytes += most - known < sg_headroom_limit_bytes() ? most - known : sg_headroom_limit_bytes();
     return !sg_check_limit(&more, 0, SG_HEADROOM_ALL, &ignored);
 }

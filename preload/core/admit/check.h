@@ -19,6 +19,9 @@ void sg_check_join(void);
 /* In a forked child: the parent's promises are noted as inherited, at the child's first decision. */
 void sg_check_atfork_child(void);
 
+/* Bytes of the request that count in the job's limit at once. Any thread, without the lock. */
+uint64_t sg_check_growth(const struct sg_request *request);
+
 /* Whether the request fits the job's limit, exceeded by at most `grace_bytes`. `parts`: see sg_check_constraints.
  * False: *answer is set. */
 bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint32_t parts, struct sg_answer *answer);
@@ -38,7 +41,7 @@ static inline bool sg_check_is_beyond_own_limit(const struct sg_request *request
                                                 struct sg_answer *answer)
 {
     uint64_t limit = sg_own->slot.limit_bytes; /* 0: none, or not resolved yet */
-    return SG_UNLIKELY(limit != 0) && sg_check_is_beyond(limit, request->growth_bytes, grace_bytes, answer);
+    return SG_UNLIKELY(limit != 0) && sg_check_is_beyond(limit, sg_check_growth(request), grace_bytes, answer);
 }
 
 /* Whether the request fits every constraint above its reserve: the machine and its cgroups, or the card. `parts`: enum

@@ -32,6 +32,7 @@
 #define SNAPSHOT_AGE_NS UINT64_C(5000000)
 #define CLAIMS_AGE_NS UINT64_C(1000000000)
 #define SCAN_PAUSE_NS UINT64_C(100000000)
+#define BEYOND_BYTES (UINT64_C(32) << 20) /* small requests may go so far above the limit */
 #define TAKEN_MAX (UINT64_C(1) << 60)
 #define ARRAY_CREDIT_PART 256 /* array credit of a thread: this part of the slack, at most */
 #define PROMISE_SLACK_PART 64 /* promise_slack_bytes: this part of the slack, at most */
@@ -54,6 +55,7 @@ static struct {
     uint64_t seen_set_limit, seen_set_reserve;                 /* by sparkguard --set, as last seen */
     uint64_t claims_ns, claimed_bytes[SG_CONSTRAINT_CAPACITY]; /* the last claims that were added up, and when */
     bool is_blind;         /* the last event was "not guarding", and not "guarding again" */
+    bool is_beyond_limit;  /* the last event was note_beyond_limit's */
     bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
 } state;
 
@@ -337,7 +339,7 @@ static int64_t limit_slack(void)
     if (limit == 0)
         return INT64_MAX;
     uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
-    uint64_t room = sg_tracker_sparse_headroom_bytes(), sparse = sg_load(&sg_own->slot.sparse_bytes);
+    uint64_t room = sg_tracker_sparse_most_bytes(), sparse = sg_load(&sg_own->slot.sparse_bytes);
     held += room > sparse ? room - sparse : 0;
     return limit > held ? (int64_t)(limit - held) : 0;
 }
@@ -498,6 +500,25 @@ bool sg_headroom_take(enum sg_headroom_line line, uint64_t bytes)
     return sg_registry_take(bytes, &state.most[line]);
 }
 
+/* Adds an event when memory that no call announced has taken the job above its limit. Nothing else can: requests above
+ * the limit are refused. */
+static void note_beyond_limit(void)
+{
+    char event[112];
+    uint64_t limit = sg_own->slot.limit_bytes, held = sg_headroom_job_bytes(0);
+    bool is_beyond = limit != 0 && sg_load(&sg_own->slot.sparse_bytes) != 0 && held > limit + BEYOND_BYTES;
+    if (is_beyond && !state.is_beyond_limit) {
+        struct sg_text text = sg_text_begin(event, sizeof event);
+        sg_text_add(&text, "holds ");
+        sg_text_add_size(&text, held);
+        sg_text_add(&text, ", above its limit of ");
+        sg_text_add_size(&text, limit);
+        sg_text_add(&text, ": by MAP_NORESERVE memory, written without a call");
+        sg_segment_add_event(event);
+    }
+    state.is_beyond_limit = is_beyond;
+}
+
 void sg_headroom_scan(void)
 {
     uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC);
@@ -514,6 +535,7 @@ void sg_headroom_scan(void)
     sg_job_note_sparse(found.sparse_bytes);
     sg_entry_set_inherited(found.inherited_bytes);
     (void)sg_entry_reconcile(false);
+    note_beyond_limit();
 }
 
 void sg_headroom_scan_if_due(void)

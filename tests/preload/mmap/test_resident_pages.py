@@ -47,6 +47,7 @@ CALLS = {
 CACHE = "page cache that the kernel takes back when it is needed: `vmtouch -t` of a model"
 ALLOCATED = "the file's pages are there: `torch.load(mmap=True)` of a model in /dev/shm"
 ON_FAULT = "locks what is touched, and touching is not judged: a sparse heap of Redis under `mlockall`"
+RESERVATION = "address space of a whole heap"  # sparse, and larger than the machine: free when it is mapped
 UNWRITABLE = "EINVAL: `dd` into a mapping that it opened for reading takes nothing"
 
 
@@ -61,12 +62,13 @@ def reason_of(kind, call):
         return ALLOCATED
     if is_file and not locks:
         return CACHE
-    if "on fault" in call and kind in ("sparse memory", "shared memory, only read", "memory file, only read"):
+    if "on fault" in call and kind in (RESERVATION, "shared memory, only read", "memory file, only read"):
         return ON_FAULT
     return None
 
 
 ROWS = [(kind, call) for kind in KINDS for call in CALLS]
+ROWS += [(RESERVATION, call) for call in CALLS if not call.startswith(("MAP_", "mlockall"))]  # those are for all of it
 
 HEAD = f"""
 SIZE = {SIZE}
@@ -85,16 +87,16 @@ def advise_by_descriptor(address, advice):
 def held():
     fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem", "VmLck"))
-def row(fd, prot, flags, call):
+def row(fd, prot, flags, call, length=SIZE):
     before = held()
-    address = libc.mmap(None, SIZE, prot, flags | (call if isinstance(call, int) else 0), fd, 0)
+    address = libc.mmap(None, length, prot, flags | (call if isinstance(call, int) else 0), fd, 0)
     if address == ctypes.c_void_p(-1).value:
         return say(f"refused {{ctypes.get_errno()}}")
     answer = 0 if isinstance(call, int) else eval(call)
     say("granted" if answer == 0 else f"refused {{ctypes.get_errno()}}")
     say(max(0, held() - before))
     libc.munlockall()
-    libc.munmap(address, SIZE)
+    libc.munmap(address, length)
 ready()
 """
 
@@ -117,8 +119,9 @@ def file():
 def walk(place, file, kind, call, room):
     if "lock" in call.lower() and not may_lock():
         pytest.skip("this user may not lock a GiB (RLIMIT_MEMLOCK)")
-    fd, prot, flags = KINDS[kind]
-    text = f"import mmap\nfile = os.open({file!r}, os.O_RDWR)\n{HEAD}row({fd}, {prot}, {flags}, {CALLS[call]!r})\nready()"
+    is_reservation = kind == RESERVATION
+    fd, prot, flags = KINDS["sparse memory" if is_reservation else kind]
+    text = f"import mmap\nfile = os.open({file!r}, os.O_RDWR)\n{HEAD}row({fd}, {prot}, {flags}, {CALLS[call]!r}{', 64 << 30' * is_reservation})\nready()"
     player = place.player(text, {"SPARKGUARD_WATCHDOG": "off"})
     player.ready()
     set_available(place, 2 * GIB + room)  # when the interpreter has started

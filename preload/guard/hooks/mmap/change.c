@@ -6,6 +6,7 @@
 #include "base/atomics.h"
 #include "hooks/mmap/sysv_attachments.h"
 #include "account/tmpfs_ranges.h"
+#include "admit/check.h"
 #include "account/residency.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
@@ -76,6 +77,20 @@ uint64_t sg_mmap_closed_bytes(uintptr_t address, uint64_t bytes)
         if (is_closed(&range) && !is_huge(&range))
             closed += range.end - range.begin;
     return closed;
+}
+
+uint64_t sg_mmap_open_bytes(uintptr_t address, uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    struct sg_range range;
+    uint64_t open = 0;
+    const uint32_t asked = SG_RANGE_COMMITTED | SG_RANGE_SHARED | SG_RANGE_COPIED;
+    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    for (uintptr_t at = address; sg_range_map_within(&sg_tracker_maps, at, address + bytes, &range); at = range.end)
+        if (range.kind == SG_RANGE_SPARSE && (range.flags & asked) == SG_RANGE_COMMITTED)
+            open += range.end - range.begin;
+    sg_lock_release(&sg_tracker_maps_lock, &lock);
+    return open;
 }
 
 bool sg_mmap_is_own_reservation(uintptr_t address, uint64_t bytes)
@@ -279,7 +294,7 @@ void sg_mmap_settle(struct sg_request *request, bool is_done)
     uint64_t sparse = request->sparse_bytes < request->size_bytes ? request->sparse_bytes : request->size_bytes;
     uint64_t kept = is_done ? request->size_bytes - sparse : 0;
     if (is_done && sparse != 0) /* before the bytes leave flight, so that they are always counted */
-        sg_ledger_open_sparse(sparse);
+        sg_ledger_open_sparse(request->kind == SG_REQUEST_HEAP ? sg_check_growth(request) : sparse);
     if (is_large(request))
         sg_admission_settle(request, kept);
     else if (request->growth_bytes != 0)

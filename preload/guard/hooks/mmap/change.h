@@ -66,6 +66,9 @@ bool sg_mmap_describe_commit(struct sg_request *request, uintptr_t begin, uintpt
 /* Returns the bytes of MAP_NORESERVE mappings that no call has made writable yet. Under the maps lock. */
 uint64_t sg_mmap_closed_bytes(uintptr_t address, uint64_t bytes);
 
+/* Returns the bytes of private MAP_NORESERVE memory that is or was writable. Takes the maps lock. */
+uint64_t sg_mmap_open_bytes(uintptr_t address, uint64_t bytes);
+
 /* Returns whether all `bytes` at `address` are private address space that this process had reserved. Takes the maps
  * lock. */
 bool sg_mmap_is_own_reservation(uintptr_t address, uint64_t bytes);

@@ -19,6 +19,7 @@
 #include "base/atomics.h"
 #include "hooks/mmap/sysv_attachments.h"
 #include "base/compiler.h"
+#include "account/predict/heaps.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
@@ -70,18 +71,37 @@ static uint64_t locked_cache_bytes(const struct sg_mapping_kind *mapping, int pr
     return is_locked && prot != PROT_NONE ? mapping->file_bytes : 0;
 }
 
+/* Returns the bytes of address space that a heap may fill without another call; those of MAP_NORESERVE mappings that
+ * this one replaces (`replaced` is their address, or 0) were judged before. */
+static uint64_t heap_bytes(const struct sg_mapping_kind *mapping, uintptr_t replaced)
+{
+    const uint64_t fits_all = UINT64_C(1) << 30; /* no machine is smaller */
+    const uint32_t others = SG_RANGE_SHARED | SG_RANGE_COPIED;
+    bool is_open = mapping->kind == SG_RANGE_SPARSE && (mapping->flags & SG_RANGE_COMMITTED) != 0;
+    if (SG_LIKELY(!is_open) || (mapping->flags & others) != 0 || !mapping->is_judged)
+        return 0;
+    if (mapping->bytes > fits_all && sg_heaps_is_reservation(mapping->bytes, sg_admission_machine_bytes()))
+        return 0;
+    return mapping->bytes - (replaced != 0 ? sg_mmap_open_bytes(replaced, mapping->bytes) : 0);
+}
+
 static struct sg_request request_of(const struct sg_mapping_kind *mapping, uintptr_t address, int prot, int flags)
 {
     uint64_t cache = locked_cache_bytes(mapping, prot, flags);
     if (cache != 0) /* not in LIMIT, as no page cache is */
         return (struct sg_request){.domain = SG_DOMAIN_MAPPED, .size_bytes = cache, .wording.call = "mmap"};
-    uint64_t unpromised = unpromised_bytes(mapping, flags);
+    uint64_t unpromised = unpromised_bytes(mapping, flags), replaced = (flags & MAP_FIXED) != 0 ? address : 0;
     struct sg_request request = {.domain = SG_DOMAIN_MAPPED,
                                  .wording.call = "mmap",
                                  .wording.file_bytes = mapping->memory_file_bytes,
                                  .wording.allocated_bytes = mapping->allocated_bytes,
                                  .holds_signals = !populates(flags)};
-    sg_mmap_describe(&request, mapping, (flags & MAP_FIXED) != 0 ? address : 0);
+    sg_mmap_describe(&request, mapping, replaced);
+    uint64_t heap = unpromised == 0 ? heap_bytes(mapping, replaced) : 0;
+    if (SG_UNLIKELY(heap != 0)) {
+        request.kind = SG_REQUEST_HEAP;
+        request.size_bytes = request.growth_bytes = request.sparse_bytes = heap;
+    }
     if ((mapping->flags & SG_RANGE_COMMITTED) != 0 && mapping->kind == SG_RANGE_COUNTED && mapping->is_judged)
         request.kind = SG_REQUEST_COMMIT;
     if (unpromised != 0) {
@@ -117,7 +137,7 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
         if (mapping.is_partly_allocated)
             sg_mmap_settle_allocated((uintptr_t)mapped, &mapping, fd, (uint64_t)offset);
         if (mapping.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0 && (mapping.flags & SG_RANGE_COPIED) == 0)
-            sg_tracker_add_sparse_headroom(mapping.bytes);
+            sg_tracker_add_sparse_extent(mapping.bytes, (mapping.flags & SG_RANGE_SHARED) != 0);
         if (mapping.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
