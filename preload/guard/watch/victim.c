@@ -124,9 +124,10 @@ static bool can_act(struct sg_registry_entry *entry, uint64_t now)
     return entry == sg_entry_own() || (sg_entry_is_live(entry) && sg_peers_is_watched(entry, now));
 }
 
-/* By index of the registry entry: bytes that its owner's end would free, 0 if the owner cannot end itself; and bytes
- * that forked children would keep. Static, under the decision lock. */
-static uint64_t freed_on_exit[SG_ENTRY_CAPACITY], kept_by_children[SG_ENTRY_CAPACITY];
+/* By index of the registry entry: bytes that its owner's end would free, 0 if the owner cannot end itself; the same for
+ * its place in the order (put_children_before); and bytes that forked children would keep. Static, under the decision
+ * lock. */
+static uint64_t freed_on_exit[SG_ENTRY_CAPACITY], order[SG_ENTRY_CAPACITY], kept_by_children[SG_ENTRY_CAPACITY];
 
 /* Number of registry entries in use. A process without an entry in the common registry has one of its own. */
 static uint32_t entries_in_use(const struct sg_registry *registry)
@@ -158,16 +159,24 @@ static void find_shared(struct sg_registry *registry, uint32_t used)
     }
 }
 
-/* What a child copies its parent holds alone, too, though the child grows. Copies are only estimated. So a parent that
- * holds less than a sixteenth more than its child ranks behind it. */
-static void put_parents_behind(struct sg_registry *registry, uint32_t used)
+/* What a child copies its parent holds alone, too, though the child grows. Copies are only estimated. So a child comes
+ * before a parent that holds less than a sixteenth more, at the parent's place among the others. The rounds end when all
+ * pairs are in order: a child may be a parent as well. */
+static void put_children_before(struct sg_registry *registry, uint32_t used)
 {
-    for (uint32_t i = 0; i < used; i++) {
-        uint32_t parent = parent_of(registry, used, i);
-        uint64_t child = freed_on_exit[i];
-        if (parent != 0 && child != 0 && freed_on_exit[parent - 1] >= child &&
-            freed_on_exit[parent - 1] - child < child / 16)
-            freed_on_exit[parent - 1] = child - 1;
+    enum { ROUNDS_MAX = 8 }; /* of generations; entries of others may name each other as parents */
+    bool is_changed = true;
+    for (int round = 0; round < ROUNDS_MAX && is_changed; round++) {
+        is_changed = false;
+        for (uint32_t i = 0; i < used; i++) {
+            uint32_t parent = parent_of(registry, used, i);
+            uint64_t child = freed_on_exit[i];
+            if (parent == 0 || child == 0 || order[i] > order[parent - 1] ||
+                freed_on_exit[parent - 1] >= child + child / 16)
+                continue;
+            order[i] = order[parent - 1] + 1;
+            is_changed = true;
+        }
     }
 }
 
@@ -177,14 +186,14 @@ static void find_freed_on_exit(struct sg_registry *registry, uint32_t used, uint
     for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t bytes = can_act(entry, now) ? holds(entry, level) : 0;
-        freed_on_exit[i] = bytes > kept_by_children[i] ? bytes - kept_by_children[i] : 0;
+        freed_on_exit[i] = order[i] = bytes > kept_by_children[i] ? bytes - kept_by_children[i] : 0;
     }
-    put_parents_behind(registry, used);
+    put_children_before(registry, used);
 }
 
 struct ranking {
-    struct sg_registry_entry *largest; /* of all, or of the given job */
-    uint64_t largest_bytes, sum_bytes;
+    struct sg_registry_entry *largest; /* the first in the order, of all or of the given job */
+    uint64_t largest_order, largest_bytes, sum_bytes;
 };
 
 /* Ranks the processes of a job, or all if `job` is NULL. If entries are equal, every process chooses the first one. */
@@ -195,7 +204,9 @@ static struct ranking rank(struct sg_registry *registry, uint32_t used, const ui
         if (job != NULL && sg_entry_at(registry, i)->slot.job_hash != *job)
             continue;
         ranking.sum_bytes += freed_on_exit[i];
-        if (freed_on_exit[i] > ranking.largest_bytes) {
+        if (order[i] > ranking.largest_order ||
+            (order[i] == ranking.largest_order && freed_on_exit[i] > ranking.largest_bytes)) {
+            ranking.largest_order = order[i];
             ranking.largest_bytes = freed_on_exit[i];
             ranking.largest = sg_entry_at(registry, i);
         }
