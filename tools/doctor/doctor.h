@@ -111,6 +111,7 @@ bool doctor_unit_mentions(const struct doctor *doctor, const char *unit, const c
 void doctor_check_memory(struct doctor *doctor);
 void doctor_check_page_cache(struct doctor *doctor);
 void doctor_check_huge_pages(struct doctor *doctor);
+void doctor_check_shm(struct doctor *doctor);
 void doctor_check_handover(struct doctor *doctor);
 void doctor_check_fragmentation(struct doctor *doctor);
 void doctor_check_swap(struct doctor *doctor);

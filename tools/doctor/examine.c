@@ -17,6 +17,7 @@ static void (*const checks[])(struct doctor *) = {
     doctor_check_unguarded,    doctor_check_zombies,      doctor_check_leftovers,    doctor_check_ledger,
     doctor_check_unified,      doctor_check_driver,       doctor_check_driver_pools, doctor_check_toolkit,
     doctor_check_architecture, doctor_check_history,      doctor_check_ray,          doctor_check_bounds,
+    doctor_check_shm,
 };
 _Static_assert(sizeof checks / sizeof checks[0] <= DOCTOR_FINDING_CAPACITY, "each check adds at most one finding");
 

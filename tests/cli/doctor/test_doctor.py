@@ -23,6 +23,11 @@ def ledger_that_is_none(t):
     t.write(f"dev/shm/sparkguard-{os.geteuid()}/machine.ledger", b"x" * 1000000)
 
 
+def mount_shm(t, options, *containers):
+    lines = [f"shm /ct/{number}/shm tmpfs {each} 0 0" for number, each in enumerate(containers)]
+    t.write("proc/self/mounts", "\n".join(["/dev/a / ext4 rw 0 0", f"tmpfs /dev/shm tmpfs {options} 0 0", *lines, ""]))
+
+
 def history_folder(t):
     folder = t.root / "home/me/.local/state/sparkguard"
     folder.mkdir(parents=True)
@@ -47,6 +52,10 @@ PRESENT = [
     ("page-cache", lambda t: t.meminfo(**{"MemFree": 20 * GIB, "Active(file)": 60 * GIB}), "warning", "64.0 GiB of page cache and 20.0 GiB", "sync && echo 1 | sudo tee /proc/sys/vm/drop_caches"),
     ("huge-pages", lambda t: t.meminfo(HugePages_Total=512, HugePages_Free=500, Hugetlb=GIB), "warning", "1.0 GiB are set aside as huge pages, 1000.0 MiB", "nr_hugepages"),
     ("huge-pages", lambda t: t.meminfo(Hugetlb=64 * GIB), "danger", "64.0 GiB are set aside", "nr_hugepages"),
+    ("shared-memory", lambda t: mount_shm(t, "rw,nosuid,size=125829120k"), "warning", "/dev/shm may grow to 120.0 GiB, but only 91.0 GiB more can be taken", "sudo mount -o remount,size=46592M /dev/shm"),
+    ("shared-memory", lambda t: mount_shm(t, "rw,size=90%"), "warning", "/dev/shm may grow to 108.0 GiB", "remount"),
+    ("shared-memory", lambda t: mount_shm(t, "rw", "size=200g", "rw,size=64m"), "warning", "/ct/0/shm may grow to 200.0 GiB, but", "docker run --shm-size="),
+    ("shared-memory", lambda t: mount_shm(t, "rw,size=110g", "size=0"), "warning", "/ct/0/shm (and 1 more) may grow to ", "docker run --shm-size="),
     ("kexec-handover", lambda t: t.meminfo(CmaTotal=0, CmaFree=9 * GIB), "warning", "sets 9.0 GiB aside for kexec handover (KHO)", "kho=off"),
     ("kexec-handover", lambda t: (t.meminfo(CmaTotal=0, CmaFree=9 * GIB), t.write("proc/cmdline", "ro kho=on quiet kho=off\n")), "warning", "though kho=off is set", "uname -r"),
     ("fragmentation", lambda t: t.blocks(500000, 20000, 0, 0, 0, 0, 0, 0, 0, 1, 0), "warning", "Only 2.0 MiB of 2.1 GiB", "compact_memory"),
@@ -80,7 +89,8 @@ def test_what_is_wrong_is_found(doctor, name, breaks, state, sentence, mend):
     assert mend in finding["mend"]
     assert before["exit_status"] == 0
     others = {f["id"]: f["state"] for f in after["findings"] if f["state"] != "fine" and f["id"] != name}
-    also = {"driver": {"unified"}, "huge-pages": {"memory"}}.get(name, set())  # a pool of half the machine is not usable
+    # A pool of half the machine is not usable, and /dev/shm may take half the machine.
+    also = {"driver": {"unified"}, "huge-pages": {"memory", "shared-memory"}, "memory": {"shared-memory"}}.get(name, set())
     assert others.keys() <= {"swap", "swappiness", "fragmentation"} | also, others
     assert after["exit_status"] == (4 if "danger" in (state, *others.values()) else 1)
 
@@ -115,6 +125,7 @@ UNREADABLE = [
     ("jail", lambda t: t.close("proc/self/cgroup")),
     ("page-cache", lambda t: t.meminfo(**{"Active(file)": None})),
     ("huge-pages", lambda t: t.meminfo(HugePages_Total=None)),
+    ("shared-memory", lambda t: t.close("proc/self/mounts")),
     ("fragmentation", lambda t: t.close("proc/buddyinfo")),
     ("zombies", lambda t: (t.remove("proc/1"), t.remove("proc/900"))),
     ("unguarded", lambda t: (t.remove("proc/1"), t.remove("proc/900"))),
