@@ -83,14 +83,13 @@ enum sg_slot_flag {
     SG_SLOT_UNIFIED = 1u << 5,  /* device memory is taken from the machine's memory */
     SG_SLOT_REPORTED = 1u << 6, /* registry entry only: a child of the owner has reported that it
                                  * cannot share; its siblings stay silent */
-    SG_SLOT_CLAIM = 1u << 7,    /* registry entry only: a job's claim, and no process (see "Claims") */
+    SG_SLOT_JOB = 1u << 7,      /* registry entry only: an entry of the job itself, and no process (see "Jobs") */
     SG_SLOT_GIVES = 1u << 8,    /* has a callback by sparkguard_on_pressure() */
     SG_SLOT_HELPER = 1u << 9,   /* registry entry only: a helper of the launcher, which is no process of the job */
     /* A bound of the administrator (SG_BOUNDS_FILE) is in force: */
     SG_SLOT_LIMIT_BOUND = 1u << 10,   /* as the limit */
     SG_SLOT_RESERVE_BOUND = 1u << 11, /* as the reserve of the machine */
     SG_SLOT_SILENT = 1u << 13,        /* registry entry only, set by others: left a question for memory unanswered */
-    SG_SLOT_SETTLED = 1u << 12,       /* registry entry only: has taken over what sparkguard --set had set before */
 };
 
 /* ---- the frozen part -------------------------------------------------------------------------------------------- */
@@ -383,6 +382,8 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_CAPACITY, "the layout has 
 
 /* Identifies a run of a job by PID and start of its first process. Linux has at most 2^22 PIDs. */
 #define SG_RUN(pid, start_ticks) ((uint64_t)(start_ticks) << 22 | (uint64_t)(pid))
+#define SG_RUN_PID(run) ((run) & ((UINT64_C(1) << 22) - 1))
+#define SG_RUN_TICKS(run) ((run) >> 22)
 
 #define SG_SEGMENT_BYTES(records) (sizeof(struct sg_segment) + (size_t)(records) * sizeof(struct sg_record))
 
@@ -478,7 +479,7 @@ struct sg_registry_entry {
     uint64_t watched_ns;              /* (atomic) last round of a watchdog that may end the process; 0: none */
     uint64_t holds_bounded_bytes;     /* (atomic) freed on exit: growth of RssAnon since fork, and pinned bytes */
     uint64_t holds_unbounded_bytes;   /* (atomic) freed on exit: device memory taken from the machine */
-    uint64_t unused;                  /* zero */
+    uint64_t job_run;                 /* SG_RUN of the job's first process; 0: unknown. Of a job: (atomic) an heir's */
     uint64_t scanned_anonymous_bytes; /* (atomic) RssAnon and unused credit at the last scan; 0: not comparable */
     uint64_t pinned_bytes;            /* (atomic) live bytes of domain pinned */
     uint64_t managed_bytes;           /* (atomic) live bytes of domain managed */
@@ -489,17 +490,18 @@ struct sg_registry_entry {
     uint64_t unbounded_flight_bytes;  /* (atomic) part of slot.in_flight_bytes taken from the machine outside cgroups */
     uint64_t files_version;           /* (atomic) odd while `file` changes with promised_bytes or granted_bytes */
     uint64_t pid_namespace;           /* inode of the PID namespace in which slot.pid is a number; 0: unknown */
-    uint64_t claimed_bytes;           /* (atomic) in an entry with SG_SLOT_CLAIM: the claim; 0: not granted yet */
+    uint64_t claimed_bytes;           /* (atomic) in an entry of a job: the claim; 0: not granted yet */
     uint64_t claim_wanted_bytes;      /* (atomic) size of the claim while it waits in the queue; else 0 */
     uint64_t claim_place;             /* place in the order of all claims ever made, from 1 */
     uint64_t claim_priority;          /* int64_t: claims of a higher priority are granted first */
-    uint64_t set_limit_bytes;         /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
-    uint64_t set_reserve_bytes;       /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
-    uint64_t set_user;                /* (atomic) the user who set one of them last, plus one; 0: nobody */
+    /* In the entry of a job with what is set for it: */
+    uint64_t set_limit_bytes;   /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
+    uint64_t set_reserve_bytes; /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
+    uint64_t set_user;          /* (atomic) the user who set one of them last, plus one */
     uint64_t pressure_bytes;    /* (atomic) what others have asked this process to give back since the last answer */
     uint32_t pressure_asked;    /* (atomic, futex) number of such questions */
     uint32_t pressure_answered; /* (atomic) the last question that was answered */
-    uint64_t claim_share;       /* in an entry with SG_SLOT_CLAIM: the job's share of memory beyond claims; 0: 1 */
+    uint64_t claim_share;       /* in an entry of a job: its share of memory beyond claims; 0: 1 */
     uint64_t reserved_word;     /* zero */
     /* Private mappings that nothing promises: of MAP_NORESERVE, and of files. */
     uint64_t open_bytes;           /* (atomic) address space of them that is writable now */
@@ -531,7 +533,7 @@ struct sg_registry {
     uint64_t waiting_until_ns;          /* (atomic) latest end of a wait for the epoch; CLOCK_MONOTONIC */
     uint64_t context_bytes;             /* (atomic) size requested for the next CUDA context; 0: none measured yet */
     uint64_t measured_context_bytes[2]; /* (atomic) measured sizes of the last two contexts, newest first; 0: none */
-    uint64_t reserved_word;             /* zero */
+    uint64_t settings;                  /* (atomic) number of changes by sparkguard --set */
     /* (atomic) device memory of the machine that guarded processes freed or left, also by calls that failed, and did
      * not take since: proven to be in the driver's pool, or on its way back */
     uint64_t pool_proven_bytes;
@@ -552,9 +554,17 @@ _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
 #define SG_REGISTRY_BYTES(entry_bytes) (sizeof(struct sg_registry) + (size_t)(entry_bytes)*SG_ENTRY_CAPACITY)
 
 /*
- * Claims: memory set aside for a job before it starts (sparkguard --claim). A claim is a registry entry of its own with
- * SG_SLOT_CLAIM. Its slot names the job and the job's first process; it holds nothing itself. The launcher keeps the
- * entry's lock, so the claim ends with the launcher.
+ * Jobs: what belongs to a job and to none of its processes stands in entries of the job itself, with SG_SLOT_JOB. They
+ * hold nothing. One has what sparkguard --set has set; each claim has one more.
+ *
+ * What is set ends with the job. Nobody holds the lock of that entry: it is dead when the job's first process (job_run)
+ * has ended and no process or claim of the job lives. The next who looks for dead owners marks it. Where a process of
+ * the job still lives and the first one has ended, job_run becomes that of the living one, its heir. Who writes to the
+ * entry holds the lock of the byte behind those of all entries, and the entry's own meanwhile, so that nobody else can
+ * take it over; then it counts the change in `settings`. A process of the job reads the words after the count.
+ *
+ * Claims: memory set aside for a job before it starts (sparkguard --claim). The slot names the job's first process. The
+ * launcher keeps the entry's lock, so the claim ends with the launcher.
  *
  * The processes of the job draw on the claim: what they hold and have in flight is part of it. The rest is
  * max(0, claimed_bytes - that sum), and is taken for all other jobs. So bytes move from the claim to the job by

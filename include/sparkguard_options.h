@@ -18,6 +18,9 @@
 /* PID of the job's first process. Set by library and launcher, never by users. */
 #define SG_VARIABLE_FIRST "SPARKGUARD_JOB_FIRST"
 
+/* A limit below this is a unit that was forgotten: no program runs within it. */
+#define SG_LIMIT_LEAST (UINT64_C(16) << 20)
+
 /* Variables of sparkguard-runtime(8). A guarded process may have them in its environment, and has no use for them. */
 #define SG_VARIABLE_REQUIRED "SPARKGUARD_REQUIRED"
 #define SG_VARIABLE_NEXT_RUNTIME "SPARKGUARD_NEXT_RUNTIME"

@@ -4,7 +4,7 @@
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which
  * the code makes it; words of an entry that do not change are read with one that does. The code: attempt, try_once,
  * raise_once and decide in preload/core/admit/claim.c, sg_claims_queue, sg_claims_count_before, sg_claims_grant and
- * sg_claims_change in preload/core/shared/claims.c, lower in tools/launch/set.c, sg_registry_announce and mark_dead in
+ * sg_claims_change in preload/core/shared/claims.c, sg_control_lower_claim in preload/core/observer/control.c, sg_registry_announce and mark_dead in
  * preload/core/shared/registry.c.
  *
  *     places            claim_places of the registry: the last place in the queue that was taken
@@ -300,7 +300,7 @@ end_waits:
     od
 }
 
-/* lower(), and apply() in tools/launch/set.c */
+/* sg_control_lower_claim() */
 proctype Lowerer()
 {
     byte from;

@@ -43,6 +43,7 @@ struct launch {
     const char *library_name;           /* base name of the library's file */
     bool is_quiet;
     const char *set_job;             /* --set: then `program` is what is to be set */
+    bool is_forced;                  /* --force */
     bool is_check;                   /* --check */
     bool is_json;                    /* --json */
     bool is_cuda;                    /* --cuda */

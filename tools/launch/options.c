@@ -26,6 +26,7 @@ enum {
     KEY_JSON,
     KEY_CUDA,
     KEY_SET,
+    KEY_FORCE,
     KEY_ON_PRESSURE,
     KEY_PRESSURE_SOCKET,
     KEY_CLAIM
@@ -133,6 +134,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_PRESSURE_SOCKET:
         launch->pressure.is_socket_wanted = true;
         return 0;
+    case KEY_FORCE:
+        launch->is_forced = true;
+        return 0;
     case KEY_SET:
         launch->set_job = argument;
         return 0;
@@ -149,11 +153,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_NO_ARGS:
         if (launch->is_check)
             return 0;
-        if (launch->set_job != NULL) {
-            fputs("sparkguard: --set: which value? for example: sparkguard --set train limit=60G\n", stderr);
-            return EINVAL;
-        }
-        fputs("sparkguard: which program? for example: sparkguard python3 train.py\n", stderr);
+        fputs(launch->set_job != NULL
+                  ? "sparkguard: --set: which value? for example: sparkguard --set train limit=60G\n"
+                  : "sparkguard: which program? for example: sparkguard python3 train.py\n",
+              stderr);
         return EINVAL;
     case ARGP_KEY_END:
         return check_together(launch);
@@ -202,6 +205,7 @@ static const struct argp_option own_options[] = {
     {"cuda", KEY_CUDA, NULL, 0, "with --check: measure what is assumed of the driver, with 256 MiB of the GPU's memory",
      2},
     {"set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", 2},
+    {"force", KEY_FORCE, NULL, 0, "with --set: also a limit below what the job holds, or below 16 MiB", 2},
     {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
      "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", 2},
     {"pressure-socket", KEY_PRESSURE_SOCKET, NULL, 0,
@@ -263,10 +267,25 @@ static bool is_disabled(const struct launch *launch)
     return value != NULL && strcmp(value, "1") == 0;
 }
 
+/* A limit that is so small that no program runs within it lacks its unit. A limit of 0 is meant. */
+static void check_limit(struct launch *launch)
+{
+    const char *option = launch->value[SG_OPTION_LIMIT], *variable = sg_option_table[SG_OPTION_LIMIT].variable;
+    const char *value = option != NULL ? option : getenv(variable);
+    struct sg_size size = {0};
+    bool is_size = value != NULL && sg_parse_size(value, &size) == 0 && size.percent_milli == 0;
+    if (!is_size || size.bytes == 0 || size.bytes >= SG_LIMIT_LEAST)
+        return;
+    bad_value_say("sparkguard", option != NULL ? "--limit" : variable, value, "less than any program needs (16 MiB)",
+                  sg_option_table[SG_OPTION_LIMIT].example, NOT_STARTED);
+    launch->complaints++;
+}
+
 void launch_check_environment(struct launch *launch)
 {
     if (is_disabled(launch))
         return;
+    check_limit(launch);
     for (char **entry = environ; *entry != NULL; entry++) {
         enum sg_option option;
         enum env_check verdict = env_check_judge(*entry, &option);

@@ -1,46 +1,34 @@
 /*
- * set.c - see set.h.
- *
- * Each process of the job has the words in its own registry entry, and reads them at its next decision. A process that
- * begins meanwhile copies them from the others. So the words are written again until a pass finds nothing to change.
+ * set.c - see set.h. What is set stands in an entry of the job in the registry; the core writes it (observer/control.h).
  */
 #define _GNU_SOURCE
 #include "launch/set.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <linux/futex.h>
+#include <langinfo.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/procfs.h"
 #include "common/text.h"
 #include "launch/bounds.h"
 #include "launch/launch.h"
 #include "launch/raise.h"
 #include "model/model.h"
+#include "observer/control.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
-
-enum { PASSES_MAX = 100 };
 
 /* What is to be set. A word of 0 is left as it is. */
 struct order {
     uint64_t limit_bytes; /* SG_UNKNOWN: none */
     uint64_t reserve_bytes;
     uint64_t claim_bytes; /* SG_UNKNOWN: none */
-};
-
-struct ledger {
-    int fd;
-    struct sg_registry *registry;
-    size_t entry_bytes;
+    bool is_forced;
 };
 
 /* Returns the memory that a percentage of a limit or reserve refers to; 0: unknown. */
@@ -63,6 +51,8 @@ static bool take(struct order *order, const struct model *model, const char *tex
                  {"claim", offsetof(struct order, claim_bytes)}};
     const char *equals = strchr(text, '=');
     struct sg_size size;
+    if (strcmp(text, "--force") == 0)
+        return order->is_forced = true;
     for (size_t i = 0; equals != NULL && i < sizeof words / sizeof words[0]; i++) {
         bool is_limit = words[i].offset == offsetof(struct order, limit_bytes),
              is_claim = words[i].offset == offsetof(struct order, claim_bytes);
@@ -86,95 +76,38 @@ static bool take(struct order *order, const struct model *model, const char *tex
     return false;
 }
 
-/* Returns the exit code of a registry that cannot be used; 0: it is mapped. */
-static int map_ledger(struct ledger *ledger, const char *directory)
-{
-    char *path = text_format("%s/" SG_REGISTRY_NAME, directory);
-    struct stat status;
-    ledger->fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    int failure = ledger->fd < 0 ? errno : 0;
-    free(path);
-    if (failure != 0)
-        return failure == EACCES || failure == EPERM ? SET_NOT_ALLOWED : SET_NO_JOB;
-    if (fstat(ledger->fd, &status) != 0 || !S_ISREG(status.st_mode) ||
-        status.st_size < (off_t)sizeof(struct sg_registry))
-        return SET_NO_JOB;
-    void *mapped = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, ledger->fd, 0);
-    if (mapped == MAP_FAILED)
-        return SET_NO_JOB;
-    ledger->registry = mapped;
-    ledger->entry_bytes = ledger->registry->entry_bytes; /* read once: another process may write anything there later */
-    bool is_usable = sg_registry_is_usable(ledger->registry, (uint64_t)status.st_size) &&
-                     ledger->entry_bytes >= SG_ENTRY_FROZEN_BYTES && ledger->entry_bytes <= SG_ENTRY_BYTES_MAX &&
-                     SG_REGISTRY_BYTES(ledger->entry_bytes) <= (uint64_t)status.st_size;
-    return is_usable ? 0 : SET_NO_JOB;
-}
-
-static struct sg_registry_entry *entry_at(const struct ledger *ledger, uint32_t number)
-{
-    return (struct sg_registry_entry *)(void *)((char *)ledger->registry->entry + number * ledger->entry_bytes);
-}
-
-/* Returns a living entry of the job, or NULL if entry `number` is not one. */
-static struct sg_registry_entry *entry_of(const struct ledger *ledger, uint32_t number, uint64_t job)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = number, .l_len = 1};
-    struct sg_registry_entry *entry = entry_at(ledger, number);
-    bool is_live = SG_CLAIM_STATE(__atomic_load_n(&entry->claim, __ATOMIC_ACQUIRE)) == SG_CLAIM_LIVE;
-    if (!is_live || entry->slot.job_hash != job || fcntl(ledger->fd, F_OFD_GETLK, &lock) != 0)
-        return NULL;
-    return lock.l_type != F_UNLCK ? entry : NULL;
-}
-
-static bool store(uint64_t *word, uint64_t value)
-{
-    if (value == 0 || __atomic_load_n(word, __ATOMIC_RELAXED) == value)
-        return false;
-    __atomic_store_n(word, value, __ATOMIC_RELEASE);
-    return true;
-}
-
-/* Writes the words into the job's entries once. Returns whether anything changed; *processes: how many the job has. */
-static bool write_once(const struct ledger *ledger, uint64_t job, const struct order *order, size_t *processes)
-{
-    bool has_changed = false;
-    *processes = 0;
-    for (uint32_t i = 0; i < SG_ENTRY_CAPACITY; i++) {
-        struct sg_registry_entry *entry = entry_of(ledger, i, job);
-        if (entry == NULL || (entry->slot.flags & SG_SLOT_CLAIM) != 0)
-            continue;
-        ++*processes;
-        if (order->limit_bytes != 0 || order->reserve_bytes != 0)
-            has_changed = store(&entry->set_user, (uint64_t)getuid() + 1) || has_changed;
-        has_changed = store(&entry->set_limit_bytes, order->limit_bytes) || has_changed;
-        has_changed = store(&entry->set_reserve_bytes, order->reserve_bytes) || has_changed;
-    }
-    return has_changed;
-}
-
-/* Returns the job's granted claim, or NULL if it has none. *owner names the owner of the entry. */
-static struct sg_registry_entry *claim_of(const struct ledger *ledger, uint64_t job, uint64_t *owner)
-{
-    for (uint32_t i = 0; i < SG_ENTRY_CAPACITY; i++) {
-        *owner = __atomic_load_n(&entry_at(ledger, i)->claim, __ATOMIC_ACQUIRE);
-        struct sg_registry_entry *entry = entry_of(ledger, i, job);
-        if (entry != NULL && (entry->slot.flags & SG_SLOT_CLAIM) != 0 && entry->claimed_bytes != 0)
-            return entry;
-    }
-    return NULL;
-}
-
-static void wake(uint32_t *word)
-{
-    __atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
-    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
 /* The job that is to change. */
 struct chosen {
     uint64_t hash;
-    uid_t owner; /* another user than this process's if the job has a process of one */
+    uid_t owner;          /* another user than this process's if the job has a process of one */
+    uint64_t run;         /* SG_RUN of its first process; 0: that has ended, or is not known */
+    uint64_t limit_bytes; /* now; SG_UNKNOWN: none */
+    uint64_t reserve_bytes, claim_bytes, held_bytes;
 };
+
+/* Returns the run of a job whose first process lives; 0: there is none. */
+static uint64_t living_run(const struct model_job *job)
+{
+    const struct model_process *process;
+    struct procfs_stat stat;
+    DL_FOREACH (job->processes, process)
+        if (process->run_key != 0 && procfs_stat((uint32_t)SG_RUN_PID(process->run_key), &stat) == 0 &&
+            stat.start_ticks == SG_RUN_TICKS(process->run_key))
+            return process->run_key;
+    return 0;
+}
+
+static void take_state(struct chosen *chosen, const struct model *model, const struct model_job *job)
+{
+    const struct model_setting set = model_claims_setting_of(&model->claims, job);
+    const struct model_job_claims claims = model_claims_of(&model->claims, job);
+    chosen->hash = job->hash;
+    chosen->run = living_run(job);
+    chosen->limit_bytes = job->running_count != 0 ? job->limit_bytes : SG_UNKNOWN;
+    chosen->reserve_bytes = set.reserve_bytes != 0 ? set.reserve_bytes : model->machine.reserve_bytes;
+    chosen->claim_bytes = claims.is_held ? claims.bytes : 0;
+    chosen->held_bytes = job->running_count != 0 ? job->live_bytes : 0;
+}
 
 /* Chooses this user's job of the name; for root, without one, the job of the only other user who has one. Returns an
  * exit code, 0: chosen. */
@@ -183,18 +116,18 @@ static int choose(const struct model *model, const char *name, struct chosen *ch
     const struct model_job *job = NULL, *at;
     const struct model_process *process;
     size_t others = 0;
-    *chosen = (struct chosen){model_own_job(name, false), geteuid()};
+    *chosen = (struct chosen){.hash = model_own_job(name, false), .owner = geteuid(), .limit_bytes = SG_UNKNOWN};
     DL_FOREACH (model->jobs, at) {
-        bool is_own = at->hash == chosen->hash;
-        others += at->running_count != 0 && !is_own;
-        if (at->running_count != 0 && (is_own || job == NULL || job->hash != chosen->hash))
+        bool is_own = at->hash == chosen->hash, is_running = at->running_count != 0 || living_run(at) != 0;
+        others += is_running && !is_own;
+        if (is_running && (is_own || job == NULL || job->hash != chosen->hash))
             job = at;
     }
     if (job == NULL)
         return 0;
     if (job->hash != chosen->hash && (geteuid() != 0 || others > 1))
         return geteuid() != 0 ? SET_NOT_ALLOWED : SET_SEVERAL;
-    chosen->hash = job->hash;
+    take_state(chosen, model, job);
     bool is_ours = false;
     DL_FOREACH (job->processes, process)
         if (process->state == SG_STATE_RUNNING) {
@@ -230,68 +163,114 @@ static int raise_claim(const struct launch *launch, uid_t owner, uint64_t bytes,
     return launch_bounds_allow(owner, bytes, 0, machine_bytes) ? launch_raise(launch, bytes) : SET_NOT_ALLOWED;
 }
 
-/* Lowers the claim to `bytes`. Returns false if it is smaller already, or if it has ended. */
-static bool lower(struct sg_registry_entry *entry, uint64_t owner, uint64_t bytes)
-{
-    uint64_t now = __atomic_load_n(&entry->claimed_bytes, __ATOMIC_ACQUIRE), lowered = bytes;
-    do
-        if (bytes > now || __atomic_load_n(&entry->claim, __ATOMIC_ACQUIRE) != owner)
-            return false;
-    while (!__atomic_compare_exchange_n(&entry->claimed_bytes, &now, bytes, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE));
-    if (__atomic_load_n(&entry->claim, __ATOMIC_ACQUIRE) == owner)
-        return true;
-    /* The claim of another job, which has taken the entry since. While it waits, it has nothing to be lowered. */
-    if (__atomic_load_n(&entry->claim_wanted_bytes, __ATOMIC_ACQUIRE) != 0)
-        return false;
-    __atomic_compare_exchange_n(&entry->claimed_bytes, &lowered, now, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-    return false;
-}
-
 /* Changes the claim. Lower it may be at any time; the library decides on a larger one. */
-static int set_claim(const struct ledger *ledger, const struct launch *launch, const struct chosen *job, uint64_t bytes,
-                     uint64_t machine_bytes)
+static int set_claim(const struct launch *launch, const struct chosen *job, uint64_t bytes, uint64_t machine_bytes)
 {
-    uint64_t claim_owner;
-    struct sg_registry_entry *entry = claim_of(ledger, job->hash, &claim_owner);
-    if (entry != NULL)
-        return lower(entry, claim_owner, bytes) ? 0 : raise_claim(launch, job->owner, bytes, machine_bytes);
+    int failure = sg_control_lower_claim(job->hash, bytes);
+    if (failure == -ERANGE)
+        return raise_claim(launch, job->owner, bytes, machine_bytes);
+    if (failure == 0)
+        return 0;
     fputs("sparkguard: --set: the job has no claim; nothing is changed\n", stderr);
     return SET_NOT_ALLOWED;
 }
 
-static int apply(const struct ledger *ledger, const struct launch *launch, const struct chosen *job,
-                 const struct order *order, uint64_t machine_bytes)
+static int apply(const struct launch *launch, const struct chosen *job, const struct order *order,
+                 uint64_t machine_bytes)
 {
-    size_t processes = 0;
-    const struct order nothing = {0};
-    if (!write_once(ledger, job->hash, &nothing, &processes) && processes == 0)
+    const struct sg_settings set = {order->limit_bytes, order->reserve_bytes, (uint64_t)getuid() + 1};
+    int code = 0, failure = 0;
+    if (sg_control_count(job->hash) == 0 && job->run == 0)
         return complain(SET_NO_JOB, launch->set_job);
-    uint64_t claim_bytes = order->claim_bytes != SG_UNKNOWN ? order->claim_bytes : 0;
-    int code = order->claim_bytes != 0 ? set_claim(ledger, launch, job, claim_bytes, machine_bytes) : 0;
-    for (int pass = 0; code == 0 && pass < PASSES_MAX && write_once(ledger, job->hash, order, &processes); pass++)
-        continue;
-    wake(&ledger->registry->epoch); /* requests that wait are judged again */
-    wake(&ledger->registry->call);  /* idle processes take over what was set, and note it in their records */
-    return code;
+    if (order->claim_bytes != 0)
+        code = set_claim(launch, job, order->claim_bytes != SG_UNKNOWN ? order->claim_bytes : 0, machine_bytes);
+    if (code == 0 && (order->limit_bytes != 0 || order->reserve_bytes != 0))
+        failure = sg_control_set(job->hash, job->run, &set);
+    sg_control_wake();
+    if (failure == -ENOENT)
+        return complain(SET_NO_JOB, launch->set_job);
+    if (failure != 0)
+        fprintf(stderr, "sparkguard: --set: the job cannot be changed now: %s; nothing is changed\n",
+                failure == -EBUSY    ? "another sparkguard --set is at work"
+                : failure == -ENOSPC ? "the machine's ledger is full"
+                                     : strerror(-failure));
+    return failure != 0 ? SET_NOT_ALLOWED : code;
+}
+
+/* ---- what is refused, and what is said --------------------------------------------------------------------------- */
+
+/* Returns whether the limit is one that the job can live with. Prints why not. */
+static bool check_limit(const struct order *order, const struct chosen *job, const char *name)
+{
+    char limit[TEXT_SIZE_CAPACITY], held[TEXT_SIZE_CAPACITY];
+    uint64_t bytes = order->limit_bytes;
+    if (bytes == 0 || bytes == SG_UNKNOWN || order->is_forced || (bytes >= SG_LIMIT_LEAST && bytes >= job->held_bytes))
+        return true;
+    char *printable = text_printable(name, false);
+    text_size(limit, bytes);
+    if (bytes < SG_LIMIT_LEAST && bytes < 1024)
+        fprintf(stderr, "sparkguard: --set: limit=%" PRIu64 " is %s; did you mean %" PRIu64 "G?", bytes, limit, bytes);
+    else if (bytes < SG_LIMIT_LEAST)
+        fprintf(stderr, "sparkguard: --set: a limit of %s is less than any program needs (16 MiB);", limit);
+    else
+        fprintf(stderr, "sparkguard: --set: job %s holds %s, more than %s: its next requests would be refused;",
+                printable, text_size(held, job->held_bytes), limit);
+    fputs(" nothing is changed (--force sets it)\n", stderr);
+    free(printable);
+    return false;
+}
+
+static char *size_or_none(uint64_t bytes)
+{
+    char size[TEXT_SIZE_CAPACITY];
+    return text_copy(bytes == 0 || bytes == SG_UNKNOWN ? "none" : text_size(size, bytes), SIZE_MAX);
+}
+
+/* Adds "NAME OLD -> NEW" to the line. */
+static void add_change(char **line, const char *name, uint64_t before, uint64_t now)
+{
+    char *old = size_or_none(before), *new = size_or_none(now), *rest = *line;
+    const char *arrow = strcmp(nl_langinfo(CODESET), "UTF-8") == 0 ? "\u2192" : "->";
+    if (now != 0)
+        *line = text_format("%s%s%s %s %s %s", rest, rest[0] != '\0' ? ", " : "", name, old, arrow, new);
+    if (now != 0)
+        free(rest);
+    free(old);
+    free(new);
+}
+
+static void say(const struct launch *launch, const struct chosen *job, const struct order *order)
+{
+    char *name = text_printable(launch->set_job, false), *line = text_copy("", SIZE_MAX), held[TEXT_SIZE_CAPACITY];
+    add_change(&line, "limit", job->limit_bytes, order->limit_bytes);
+    add_change(&line, "reserve", job->reserve_bytes, order->reserve_bytes);
+    add_change(&line, "claim", job->claim_bytes, order->claim_bytes);
+    printf("job %s: %s; it holds %s\n", name, line, text_size(held, job->held_bytes));
+    free(line);
+    free(name);
 }
 
 static int set(const struct launch *launch, const struct model *model)
 {
-    struct order order = {0};
-    struct ledger ledger = {.fd = -1};
+    struct order order = {.is_forced = launch->is_forced};
+    struct chosen job;
     for (char **word = launch->program; *word != NULL; word++)
         if (!take(&order, model, *word))
             return LAUNCH_USAGE;
-    int code = map_ledger(&ledger, launch->directory);
-    struct chosen job;
-    if (code == 0)
-        code = choose(model, launch->set_job, &job);
+    int failure = sg_control_begin(launch->directory);
+    int code = failure == 0                              ? choose(model, launch->set_job, &job)
+               : failure == -EACCES || failure == -EPERM ? SET_NOT_ALLOWED
+                                                         : SET_NO_JOB;
     if (code != 0)
         return complain(code, launch->set_job);
     const uint64_t machine_bytes = base_of(model, false);
-    if (!launch_bounds_allow(job.owner, order.limit_bytes, order.reserve_bytes, machine_bytes))
+    if (!launch_bounds_allow(job.owner, order.limit_bytes, order.reserve_bytes, machine_bytes) ||
+        !check_limit(&order, &job, launch->set_job))
         return SET_NOT_ALLOWED;
-    return apply(&ledger, launch, &job, &order, machine_bytes);
+    code = apply(launch, &job, &order, machine_bytes);
+    if (code == 0 && !launch->is_quiet)
+        say(launch, &job, &order);
+    return code;
 }
 
 int launch_set(const struct launch *launch)

@@ -108,7 +108,7 @@ static void find_entry(struct model_process *process, bool has_names)
     for (uint32_t i = 0; i < sg_observe_count(); i++) {
         const struct sg_registry_entry *entry = sg_observe_entry(i);
         if (entry == NULL || entry->slot.pid != process->pid || entry->slot.start_ticks != process->start_ticks ||
-            (entry->slot.flags & SG_SLOT_CLAIM) != 0 || entry->slot.state == SG_STATE_REPLACED)
+            (entry->slot.flags & SG_SLOT_JOB) != 0 || entry->slot.state == SG_STATE_REPLACED)
             continue;
         process->promised_bytes = sg_observe_promise(i);
         process->is_named = has_names;

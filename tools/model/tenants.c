@@ -11,6 +11,7 @@
 #include "common/tool.h"
 #include "model/model.h"
 #include "observer/observe.h"
+#include "shared/settings.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 
@@ -70,10 +71,10 @@ void model_claims_observe(struct model_claims *claims, const char *path)
     uint64_t position = 0;
     for (uint32_t i = 0; i < sg_observe_count(); i++) {
         const struct sg_registry_entry *entry = sg_observe_entry(i);
-        if (entry != NULL && (entry->slot.flags & SG_SLOT_CLAIM) != 0 &&
+        if (entry != NULL && (entry->slot.flags & SG_SLOT_JOB) != 0 &&
             (entry->claimed_bytes != 0 || entry->claim_wanted_bytes != 0))
             add_claim(claims, i, path);
-        if (entry != NULL && (entry->set_limit_bytes != 0 || entry->set_reserve_bytes != 0))
+        if (entry != NULL && sg_settings_are_in(entry))
             add_setting(claims, entry, path);
     }
     if (claims->count > first)

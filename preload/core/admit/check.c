@@ -44,7 +44,8 @@ void sg_check_join(void)
         sg_registry_join();
         sg_tmpfs_show();
     }
-    (void)sg_headroom_own_limit_bytes(); /* as it is now: sparkguard --set may have changed it */
+    (void)sg_settings_read(); /* sparkguard --set may have changed the limit */
+    (void)sg_headroom_own_limit_bytes();
 }
 
 /* ---- whether a request fits, by the last snapshot ---------------------------------------------------------------- */

@@ -165,7 +165,7 @@ static long raise_once(struct sg_claim_order *order)
     sg_check_take_out_the_dead(NULL);
     if (sg_entry_shared_registry() == NULL)
         return -ENOLCK;
-    if (!sg_claims_find(&granted))
+    if (!sg_claims_find(sg_own->slot.job_hash, &granted))
         return -ENOENT;
     if (granted.bytes >= order->bytes)
         return sg_claims_change(&granted, order->bytes) ? 0 : -ECANCELED;

@@ -15,6 +15,7 @@
 #include "base/options.h"
 #include "admit/snapshot.h"
 #include "shared/segment.h"
+#include "shared/settings.h"
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -46,7 +47,7 @@ static struct {
     uint64_t snapshot_ns; /* (atomic) time of the snapshot, 0: none; written after `most` */
     uint64_t asked;       /* all that had been requested before the snapshot */
     uint64_t landed[2];   /* sg_entry_own_landed before the snapshot, by its argument */
-    uint64_t set[2];      /* (atomic) limit and reserve that sparkguard --set had set before it; written after `most` */
+    uint64_t settings;    /* (atomic) changes by sparkguard --set before it; written after `most` */
     uint32_t has_options; /* (atomic) the options had been read before the snapshot */
     uint32_t has_limit;   /* (atomic) a process of the job has a limit */
     uint64_t scan_ns;     /* when promises were last scanned */
@@ -113,11 +114,10 @@ bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out)
 }
 
 /* Whether sparkguard --set has changed something since the snapshot: what it has set counts at the next request.
- * Pairs with the stores of tools/launch/set.c. tests/model/control.pml does not have it: it keeps no snapshot. */
+ * Pairs with the count of control.c. */
 static bool is_set_since(void)
 {
-    return sg_load_relaxed(&sg_entry_own()->set_limit_bytes) != sg_load_relaxed(&state.set[0]) ||
-           sg_load_relaxed(&sg_entry_own()->set_reserve_bytes) != sg_load_relaxed(&state.set[1]);
+    return sg_settings_changes() != sg_load_relaxed(&state.settings);
 }
 
 /* Constructors of other libraries may allocate before the options can be read: a snapshot by the defaults serves only
@@ -256,15 +256,15 @@ static void note_guarding(bool is_guarding)
 
 bool sg_headroom_has_limit(void)
 {
-    uint64_t set = sg_load_relaxed(&sg_entry_own()->set_limit_bytes);
+    uint64_t set = sg_load_relaxed(&sg_settings.limit_bytes);
     bool has_own = set != 0 ? set != SG_UNKNOWN : sg_options.limit.is_set;
-    return has_own || sg_bounds_have_limit() || sg_load_relaxed(&state.has_limit) != 0;
+    return has_own || is_set_since() || sg_bounds_have_limit() || sg_load_relaxed(&state.has_limit) != 0;
 }
 
 bool sg_headroom_is_nothing_allowed(void)
 {
-    return sg_load_relaxed(&sg_entry_own()->set_limit_bytes) == 0 && sg_options.limit.is_set &&
-           sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
+    return sg_load_relaxed(&sg_settings.limit_bytes) == 0 && sg_options.limit.is_set && sg_options.limit.bytes == 0 &&
+           sg_options.limit.percent_milli == 0;
 }
 
 /* SPARKGUARD_LIMIT in bytes; 0: not set, or the machine is not known yet. A percentage is computed once. */
@@ -281,7 +281,7 @@ static void note_set(const char *what, uint64_t bytes)
 {
     char event[112];
     struct sg_text text = sg_text_begin(event, sizeof event);
-    uint64_t user = sg_load(&sg_entry_own()->set_user);
+    uint64_t user = sg_load(&sg_settings.user);
     sg_text_add(&text, what);
     if (bytes == SG_UNKNOWN)
         sg_text_add(&text, "none");
@@ -295,7 +295,7 @@ static void note_set(const char *what, uint64_t bytes)
 
 uint64_t sg_headroom_own_limit_bytes(void)
 {
-    const uint64_t set = sg_load(&sg_entry_own()->set_limit_bytes);
+    const uint64_t set = sg_load(&sg_settings.limit_bytes);
     const uint64_t wanted = set == 0 ? limit_by_option() : set == SG_UNKNOWN ? 0 : set;
     const uint64_t limit = sg_bounds_limit(wanted, sg_headroom_last.snapshot.at[0].limit_bytes);
     if (SG_UNLIKELY(set != state.seen_set_limit)) {
@@ -313,7 +313,7 @@ uint64_t sg_headroom_own_limit_bytes(void)
 /* Adds an event if sparkguard --set has changed the reserve. The snapshot reads it itself. */
 static void note_reserve(void)
 {
-    const uint64_t set = sg_load(&sg_entry_own()->set_reserve_bytes);
+    const uint64_t set = sg_load(&sg_settings.reserve_bytes);
     if (SG_LIKELY(set == state.seen_set_reserve))
         return;
     state.seen_set_reserve = set;
@@ -358,7 +358,7 @@ static bool may_have_array_credit(void)
     return sg_headroom_last.peers.job_processes == 0 && (is_watched || !sg_headroom_has_limit());
 }
 
-static void note_slack(uint32_t had_options, const uint64_t set[2])
+static void note_slack(uint32_t had_options, uint64_t settings)
 {
     int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
     for (uint32_t i = 0; i < sg_headroom_last.snapshot.count; i++) {
@@ -388,8 +388,7 @@ static void note_slack(uint32_t had_options, const uint64_t set[2])
         int64_t slack = state.slack[line] < within ? state.slack[line] : within;
         sg_store(&state.most[line], slack > 0 ? state.asked + (uint64_t)slack : 0);
     }
-    sg_store(&state.set[0], set[0]);
-    sg_store(&state.set[1], set[1]);
+    sg_store(&state.settings, settings);
     sg_store(&state.has_options, had_options);
     sg_store(&state.snapshot_ns, sg_headroom_last.snapshot.time_ns);
     uint64_t slack = reserve_slack > 0 ? (uint64_t)reserve_slack : 0;
@@ -417,7 +416,7 @@ static void use_last_claims(struct sg_peers *peers)
 static bool refresh(uint64_t device, bool is_closely, bool has_claims)
 {
     uint32_t had_options = (uint32_t)sg_options_are_read();
-    const uint64_t set[] = {sg_load(&sg_entry_own()->set_limit_bytes), sg_load(&sg_entry_own()->set_reserve_bytes)};
+    const uint64_t settings = sg_settings_read();
     uint64_t level[SG_ENTRY_LEVELS];
     sg_registry_set_levels(level, sg_cgroup_find(level));
     uint64_t ticket = sg_load(&sg_entry_own()->ticket);
@@ -446,7 +445,7 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
         sg_headroom_forget();
         return false;
     }
-    note_slack(had_options, set);
+    note_slack(had_options, settings);
     if (!has_claims)
         sg_headroom_forget(); /* no request is admitted by it */
     return true;

@@ -16,6 +16,7 @@
 #include "admit/snapshot.h"
 #include "base/options.h"
 #include "shared/peers.h"
+#include "shared/settings.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -71,6 +72,8 @@ uint64_t sg_headroom_own_limit_bytes(void);
 static inline uint64_t sg_headroom_limit_bytes(void)
 {
     uint64_t others = sg_headroom_last.peers.job_limit_bytes, own = sg_headroom_own_limit_bytes();
+    if (SG_UNLIKELY(sg_load(&sg_settings.limit_bytes) != 0)) /* an idle process still shows the limit before it */
+        return own;
     return own == 0 || (others != 0 && others < own) ? others : own;
 }
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "shared/segment.h"
+#include "shared/settings.h"
 #include "account/callsites.h"
 #include "base/clock.h"
 #include "base/syscall.h"
@@ -61,7 +62,7 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " this job may hold");
         add_source(text, "SPARKGUARD_LIMIT", answer->kept_bytes == sg_own->slot.limit_bytes ? SG_SLOT_LIMIT_BOUND : 0,
-                   answer->kept_bytes, sg_load(&sg_entry_own()->set_limit_bytes));
+                   answer->kept_bytes, sg_load(&sg_settings.limit_bytes));
         return;
     case SG_REASON_DEVICE:
         sg_text_add_size(text, answer->usable_bytes);
@@ -84,7 +85,7 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         sg_text_add(text, " kept in reserve");
         is_machine = answer->reason == SG_REASON_RESERVE && answer->cgroup_bytes == 0;
         add_source(text, "SPARKGUARD_RESERVE", is_machine ? SG_SLOT_RESERVE_BOUND : 0, answer->kept_bytes,
-                   sg_load(&sg_entry_own()->set_reserve_bytes));
+                   sg_load(&sg_settings.reserve_bytes));
         if (answer->claimed_bytes != 0 && answer->reason == SG_REASON_RESERVE) {
             sg_text_add(text, ", ");
             sg_text_add_size(text, answer->claimed_bytes);

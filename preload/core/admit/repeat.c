@@ -9,7 +9,7 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "base/options.h"
-#include "shared/own_entry.h"
+#include "shared/settings.h"
 
 #include <time.h>
 
@@ -21,7 +21,7 @@ struct refusal {
     uint64_t growth_bytes;
     uint64_t missing_bytes;
     uint64_t live_bytes; /* of this process then */
-    uint64_t set[2];     /* limit and reserve by sparkguard --set */
+    uint64_t settings;   /* changes by sparkguard --set */
     uint64_t time_ns;
     struct sg_answer answer;
 };
@@ -88,8 +88,7 @@ void sg_repeat_note(const struct sg_request *request, const struct sg_answer *an
                                 .growth_bytes = request->growth_bytes,
                                 .missing_bytes = missing_bytes,
                                 .live_bytes = sg_ledger_live_bytes(),
-                                .set = {sg_load_relaxed(&sg_entry_own()->set_limit_bytes),
-                                        sg_load_relaxed(&sg_entry_own()->set_reserve_bytes)},
+                                .settings = sg_settings_changes(),
                                 .time_ns = sg_clock_ns(CLOCK_MONOTONIC),
                                 .answer = *answer}};
     write_words(number_of(request), &words, request->size_bytes);
@@ -108,8 +107,7 @@ static bool may_fit(const struct refusal *refused, const struct sg_request *requ
 static bool holds(const struct refusal *refused, const struct sg_request *request)
 {
     return request->size_bytes >= refused->size_bytes && request->growth_bytes >= refused->growth_bytes &&
-           request->kind == refused->kind && sg_load_relaxed(&sg_entry_own()->set_limit_bytes) == refused->set[0] &&
-           sg_load_relaxed(&sg_entry_own()->set_reserve_bytes) == refused->set[1] &&
+           request->kind == refused->kind && sg_settings_changes() == refused->settings &&
            sg_clock_ns(CLOCK_MONOTONIC) - refused->time_ns < HOLDS_NS && !may_fit(refused, request);
 }
 

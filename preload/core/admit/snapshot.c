@@ -15,6 +15,7 @@
 #include "base/procfs.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
+#include "shared/settings.h"
 
 #include <errno.h>
 #include <string.h>
@@ -86,7 +87,7 @@ static void set_lines(struct sg_constraint *constraint, bool is_machine, struct 
 
 void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
 {
-    uint64_t set = sg_load(&sg_entry_own()->set_reserve_bytes);
+    uint64_t set = sg_load(&sg_settings.reserve_bytes);
     struct sg_size reserve = set != 0 ? (struct sg_size){.bytes = set, .is_set = true} : sg_options.reserve;
     set_lines(constraint, is_machine, reserve, sg_options.floor);
     if (is_machine)

@@ -15,6 +15,7 @@
 #include "shared/registry.h"
 #include "shared/same_bytes.h"
 #include "shared/segment.h"
+#include "shared/settings.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -103,6 +104,16 @@ static void take_unified(void)
     sg_entry_own()->slot.flags &= ~(uint32_t)SG_SLOT_UNIFIED;
 }
 
+/* Reads what is set for the job. `reserve_bytes`: the reserve of those that run, 0: not known. */
+static void take_settings(uint64_t reserve_bytes)
+{
+    static uint64_t observations; /* each copy of the registry is another one */
+    sg_entry_registry()->settings = ++observations;
+    (void)sg_settings_read();
+    if (reserve_bytes != 0)
+        sg_store(&sg_settings.reserve_bytes, reserve_bytes);
+}
+
 static void fill_constraint(struct sg_observed_constraint *out, uint32_t number)
 {
     const struct sg_constraint *constraint = &sg_headroom_last.snapshot.at[number];
@@ -130,7 +141,7 @@ void sg_observe(int registry, const struct sg_observer *observer, struct sg_obse
     sg_same_bytes_atfork_child(); /* what was gathered belongs to the last copy */
     sg_entry_set_registry(copy);
     take_unified();
-    sg_entry_own()->set_reserve_bytes = observer->reserve_bytes; /* this process's own entry is private */
+    take_settings(observer->reserve_bytes);
     sg_headroom_forget();
     sg_headroom_refresh(0, true);
     const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;

@@ -106,7 +106,7 @@ uint64_t sg_claims_held_by(uint64_t job)
 
 static bool is_granted_claim(const struct sg_registry_entry *entry)
 {
-    return SG_UNLIKELY(sg_entry_is_claim(entry)) && sg_entry_is_live(entry) && sg_load(&entry->claimed_bytes) != 0;
+    return SG_UNLIKELY(sg_entry_is_of_job(entry)) && sg_entry_is_live(entry) && sg_load(&entry->claimed_bytes) != 0;
 }
 
 /* The place of a job, or the free place where it belongs. There are more places than jobs. */
@@ -223,7 +223,7 @@ void sg_claims_begin(void)
 
 static bool is_claim_of(const struct sg_registry_entry *entry, uint64_t job)
 {
-    return entry->slot.job_hash == job && sg_entry_is_claim(entry) && sg_entry_is_live(entry);
+    return entry->slot.job_hash == job && sg_entry_is_of_job(entry) && sg_entry_is_live(entry);
 }
 
 /* Returns the size of all claims of a job. */
@@ -341,8 +341,14 @@ long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share)
     if (registry == NULL)
         return -ENOLCK;
     const uint64_t place = sg_fetch_add(&registry->claim_places, UINT64_C(1)) + 1;
-    const struct sg_claim_entry words = {.wanted_bytes = bytes, .place = place, .share = share, .priority = priority};
-    long fd = sg_registry_add_claim(&words, &entry);
+    const struct sg_job_words words = {.job = sg_own->slot.job_hash,
+                                       .run = sg_own->run,
+                                       .pid_namespace = sg_own->pid_namespace,
+                                       .wanted_bytes = bytes,
+                                       .place = place,
+                                       .share = share,
+                                       .priority = priority};
+    long fd = sg_registry_add_job(&words, &entry);
     if (fd >= 0)
         queued = entry;
     return fd;
@@ -370,7 +376,7 @@ uint64_t sg_claims_count_before(void)
     sg_store(&queued->published_ns, now);
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        count += entry != queued && sg_entry_is_claim(entry) && sg_entry_is_live(entry) &&
+        count += entry != queued && sg_entry_is_of_job(entry) && sg_entry_is_live(entry) &&
                  sg_load(&entry->claim_wanted_bytes) != 0 && !is_stopped(entry, now) && is_before(entry, queued);
     }
     return count;
@@ -390,15 +396,15 @@ void sg_claims_give_up(void)
     sg_store(&queued->claim_wanted_bytes, 0);
 }
 
-/* ---- a granted claim of this process's job ----------------------------------------------------------------------- */
+/* ---- a granted claim --------------------------------------------------------------------------------------------- */
 
-bool sg_claims_find(struct sg_granted_claim *found)
+bool sg_claims_find(uint64_t job, struct sg_granted_claim *found)
 {
     struct sg_registry *registry = sg_entry_registry();
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         *found = (struct sg_granted_claim){.entry = entry, .owner = sg_load(&entry->claim)};
-        if (!is_claim_of(entry, sg_own->slot.job_hash))
+        if (!is_claim_of(entry, job))
             continue;
         found->bytes = sg_load(&entry->claimed_bytes);
         if (found->bytes != 0 && sg_load(&entry->claim) == found->owner)

@@ -61,7 +61,7 @@ uint64_t sg_claims_count_before(void);
 void sg_claims_grant(void);
 void sg_claims_give_up(void);
 
-/* ---- a granted claim of this process's job ---- */
+/* ---- a granted claim ---- */
 
 struct sg_granted_claim {
     struct sg_registry_entry *entry;
@@ -69,8 +69,9 @@ struct sg_granted_claim {
     uint64_t bytes;
 };
 
-/* Finds the granted claim that sparkguard --set changes: the one in the lowest entry. False: the job has none. */
-bool sg_claims_find(struct sg_granted_claim *found);
+/* Finds the granted claim of a job that sparkguard --set changes: the one in the lowest entry. False: the job has none.
+ * Needs no lock. */
+bool sg_claims_find(uint64_t job, struct sg_granted_claim *found);
 
 /* The bytes that the job's claims keep from others besides what they keep now, if they grow by `bytes`. Less than
  * `bytes` if the job holds more than it has claimed. */

@@ -147,16 +147,16 @@ static inline void sg_entry_add_cut(uint64_t *sum, uint64_t bytes)
     *sum = sg_entry_cut(*sum + sg_entry_cut(bytes));
 }
 
-/* Whether the entry is a job's claim and no process. Any thread. */
-static inline bool sg_entry_is_claim(const struct sg_registry_entry *entry)
+/* Whether the entry is of a job itself and of no process. Any thread. */
+static inline bool sg_entry_is_of_job(const struct sg_registry_entry *entry)
 {
-    return (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_CLAIM) != 0;
+    return (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_JOB) != 0;
 }
 
-/* Whether the entry is a process of its job: no claim, and no helper of the launcher. Any thread. */
+/* Whether the entry is a process of its job: no entry of the job itself, and no helper of the launcher. Any thread. */
 static inline bool sg_entry_is_process(const struct sg_registry_entry *entry)
 {
-    return (sg_load_relaxed(&entry->slot.flags) & (SG_SLOT_CLAIM | SG_SLOT_HELPER)) == 0;
+    return (sg_load_relaxed(&entry->slot.flags) & (SG_SLOT_JOB | SG_SLOT_HELPER)) == 0;
 }
 
 /* From now on this process counts as a helper of the launcher and not as one of its job. Any thread. */

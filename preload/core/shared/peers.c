@@ -242,10 +242,7 @@ static void add_to_job(struct sg_peers *peers, const struct sg_registry_entry *e
 {
     const struct sg_slot *slot = &entry->slot;
     uint64_t own = private_part_of(&peer->granted), inherited = sg_load(&slot->inherited_bytes),
-             set = sg_load(&entry->set_limit_bytes),
-             limit = set == 0            ? slot->limit_bytes
-                     : set == SG_UNKNOWN ? 0
-                                         : set;
+             limit = slot->limit_bytes;
     peers->job_processes++;
     sg_entry_add_cut(&peers->job.held_bytes, own > inherited ? own - inherited : 0);
     sg_entry_add_cut(&peers->job_sparse_bytes, sg_load(&slot->sparse_bytes));

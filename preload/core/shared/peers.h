@@ -40,7 +40,7 @@ struct sg_peers {
     uint32_t job_processes;                     /* the job's other processes */
     uint64_t own_claim_bytes;                   /* what is left of the claims of this process's job (claims.h) */
     uint64_t job_sparse_bytes; /* resident sparse memory of the job's other processes; never promised */
-    uint64_t job_limit_bytes;  /* the smallest limit of the job's other processes; 0: none */
+    uint64_t job_limit_bytes;  /* the smallest limit that one of them has shown; 0: none */
     uint64_t device_bytes;     /* device memory of the others */
     uint64_t cuda_bytes;       /* device, pinned and managed memory of the others */
     struct sg_cuda_sum cuda[1 + SG_ENTRY_LEVELS]; /* of the machine, and of each of our cgroups */

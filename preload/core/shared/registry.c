@@ -8,6 +8,7 @@
 #include "shared/same_bytes.h"
 #include "shared/registry_file.h"
 #include "shared/segment.h"
+#include "shared/settings.h"
 #include "base/file.h"
 #include "base/clock.h"
 #include "base/procfs.h"
@@ -59,6 +60,7 @@ static void fill_entry(struct sg_registry_entry *entry)
     entry->parent_entry = own.parent_entry;
     entry->parent_claim = own.parent_claim;
     entry->pid_namespace = sg_own->pid_namespace;
+    entry->job_run = sg_own->run;
     for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
         entry->level[i] = own.level[i];
 }
@@ -82,7 +84,8 @@ void sg_registry_set_levels(const uint64_t *identity, uint32_t count)
 
 /* ---- taking a registry entry ------------------------------------------------------------------------------------- */
 
-/* Locks the byte of the first free registry entry. Returns the entry's number, or -errno. */
+/* Locks the byte of the first free registry entry. Returns the entry's number, or -errno. What is set for a job is live
+ * and nobody holds its lock: it may have become so before this process had it. */
 static long lock_free_entry(int fd)
 {
     struct sg_registry *registry = own.file.registry;
@@ -90,9 +93,11 @@ static long lock_free_entry(int fd)
         if (SG_CLAIM_STATE(sg_load(&sg_entry_at(registry, i)->claim)) == SG_CLAIM_LIVE)
             continue;
         long result = sg_registry_file_lock(fd, i);
-        if (result == 0)
+        if (result == 0 && SG_CLAIM_STATE(sg_load(&sg_entry_at(registry, i)->claim)) != SG_CLAIM_LIVE)
             return i;
-        if (result != -EAGAIN && result != -EACCES) /* the file system has no such locks: no other byte would do */
+        if (result == 0)
+            sg_registry_file_unlock(fd, i);
+        else if (result != -EAGAIN && result != -EACCES) /* the file system has no such locks: no other byte would do */
             return result;
     }
     return -ENOSPC;
@@ -145,6 +150,41 @@ static void note_ended(struct sg_registry *registry, const struct sg_registry_en
     sg_fetch_add(&registry->pool_proven_bytes, bytes + sg_load(&registry->context_bytes));
 }
 
+/* Whether a process is seen to live. One of another PID namespace is not. */
+static bool is_seen(uint64_t run, uint64_t pid_namespace)
+{
+    bool is_here = pid_namespace == 0 || sg_own->pid_namespace == 0 || pid_namespace == sg_own->pid_namespace;
+    return run != 0 && is_here && sg_procfs_start_ticks((uint32_t)SG_RUN_PID(run)) == SG_RUN_TICKS(run);
+}
+
+/* Whether the job lives for which `entry` has what sparkguard --set has set. A process that has left its entry may live
+ * on: it has called exec, and its next entry is not taken yet. So a process that is seen to live becomes the heir of
+ * the job's first process. */
+static bool is_job_alive(struct sg_registry *registry, int fd, struct sg_registry_entry *entry)
+{
+    uint64_t run = sg_load(&entry->job_run);
+    bool is_alive = is_seen(run, entry->pid_namespace);
+    for (uint32_t i = 0, used = sg_entry_count(registry); !is_alive && i < used; i++) {
+        const struct sg_registry_entry *other = sg_entry_at(registry, i);
+        if (other->slot.job_hash != entry->slot.job_hash || sg_settings_are_in(other))
+            continue;
+        uint64_t heir = SG_RUN(other->slot.pid, other->slot.start_ticks);
+        bool is_heir = is_seen(heir, other->pid_namespace) && other->pid_namespace == entry->pid_namespace;
+        is_alive = is_heir || sg_registry_file_has_owner(fd, i);
+        if (is_heir)
+            (void)sg_cas_u64(&entry->job_run, &run, heir);
+    }
+    return is_alive;
+}
+
+/* Whether the owner of a live entry has ended. What is set for a job has no owner, and ends with the job: who holds its
+ * lock only writes there. */
+static bool is_dead(struct sg_registry *registry, int fd, uint32_t number)
+{
+    struct sg_registry_entry *entry = sg_entry_at(registry, number);
+    return sg_settings_are_in(entry) ? !is_job_alive(registry, fd, entry) : !sg_registry_file_has_owner(fd, number);
+}
+
 uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const uint64_t *job)
 {
     uint32_t used = sg_entry_count(registry), found = 0;
@@ -153,7 +193,7 @@ uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const ui
         uint64_t claim = sg_load(&entry->claim);
         if (entry == sg_entry_shared_own() || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
             continue;
-        if ((job != NULL && entry->slot.job_hash != *job) || sg_registry_file_has_owner(fd, i))
+        if ((job != NULL && entry->slot.job_hash != *job) || !is_dead(registry, fd, i))
             continue;
         if (sg_cas_u64(&entry->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD)) {
             note_ended(registry, entry);
@@ -161,6 +201,19 @@ uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const ui
         }
     }
     return found;
+}
+
+/* Ends what was set for an earlier run of this process's job. Before this process counts as one of the job. */
+static void end_old_settings(int fd)
+{
+    struct sg_registry *registry = own.file.registry;
+    uint32_t number;
+    if (SG_LIKELY(sg_load(&registry->settings) == 0))
+        return;
+    struct sg_registry_entry *entry = sg_settings_find(registry, sg_own->slot.job_hash, &number);
+    uint64_t claim = entry != NULL ? sg_load(&entry->claim) : 0;
+    if (entry != NULL && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE && is_dead(registry, fd, number))
+        (void)sg_cas_u64(&entry->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD);
 }
 
 static uint32_t mark_dead(int fd)
@@ -221,93 +274,47 @@ static void note_used(uint32_t number)
         ;
 }
 
-/* The words of an entry that sparkguard --set writes. */
-struct settings {
-    uint64_t user, reserve_bytes, limit_bytes;
-};
-
-/* Returns what sparkguard --set has set for the job: as a living process of it has it, or else the entry that this
- * process had before an exec. All 0: nothing is set. */
-static struct settings find_settings(const struct sg_registry_entry *entry, int fd)
-{
-    struct sg_registry *registry = own.file.registry;
-    uint32_t used = sg_entry_count(registry);
-    struct settings found = {0, 0, 0};
-    for (uint32_t i = 0; i < used; i++) {
-        const struct sg_registry_entry *other = sg_entry_at(registry, i);
-        struct settings here;
-        here.limit_bytes = sg_load(&other->set_limit_bytes);
-        here.reserve_bytes = sg_load(&other->set_reserve_bytes);
-        here.user = sg_load(&other->set_user);
-        bool is_same = other->slot.pid == entry->slot.pid && other->slot.start_ticks == entry->slot.start_ticks;
-        if (other == entry || other->slot.job_hash != entry->slot.job_hash ||
-            (here.limit_bytes == 0 && here.reserve_bytes == 0))
-            continue;
-        bool is_settled = (sg_load(&other->slot.flags) & SG_SLOT_SETTLED) != 0; /* else its words may be older ones */
-        if (!is_same && (!is_settled || !sg_entry_is_live(other) || !sg_registry_file_has_owner(fd, i)))
-            continue;
-        found = here;
-        if (!is_same)
-            break;
-    }
-    return found;
-}
-
-/* Takes over what sparkguard --set has set for the job. It may be at work now, and may have written this entry already:
- * older words must not stay there. So the words are copied until two readings are equal (tests/model/control.pml). */
-static void copy_settings(struct sg_registry_entry *entry, int fd)
-{
-    enum { ROUNDS_MAX = 100 }; /* another process may change the words all the time */
-    struct settings now = find_settings(entry, fd), before;
-    for (int round = 0; round < ROUNDS_MAX; round++) {
-        before = now;
-        if (before.limit_bytes != 0 || before.reserve_bytes != 0) {
-            sg_store(&entry->set_user, before.user);
-            sg_store(&entry->set_reserve_bytes, before.reserve_bytes);
-            sg_store(&entry->set_limit_bytes, before.limit_bytes);
-        }
-        now = find_settings(entry, fd);
-        if (memcmp(&now, &before, sizeof now) == 0)
-            break;
-    }
-}
-
 static long take_entry(void)
 {
     long fd = sg_registry_file_open(O_RDWR);
     if (fd < 0)
         return fd;
     bool is_same = sg_registry_file_is_same(&own.file, (int)fd);
-    if (!is_same)
+    if (is_same)
+        end_old_settings((int)fd);
+    else
         own.reserved = 0;
     long number = is_same ? reserve_entry((int)fd) : -ESTALE;
     struct sg_registry_entry *entry = number >= 0 ? sg_entry_at(own.file.registry, (uint32_t)number) : NULL;
     long result = entry != NULL ? use_entry(entry) : number;
     if (entry != NULL && result == 0) {
         note_used((uint32_t)number);
-        copy_settings(entry, (int)fd);
         publish_claim(entry, (sg_load(&entry->claim) >> 2) + 1);
-        copy_settings(entry, (int)fd); /* sparkguard --set passes over an entry that is not published yet */
-        sg_fetch_or(&entry->slot.flags, (uint32_t)SG_SLOT_SETTLED);
     }
     (void)sg_sys_close((int)fd);
     return result;
 }
 
-static void fill_claim(struct sg_registry_entry *entry, const struct sg_claim_entry *words)
+static void fill_job(struct sg_registry_entry *entry, const struct sg_job_words *words)
 {
     fill_entry(entry);
     entry->slot.inherited_bytes = entry->slot.limit_bytes = entry->slot.inherited_promise_bytes = 0;
-    entry->slot.flags = SG_SLOT_CLAIM;
+    entry->slot.flags = SG_SLOT_JOB;
+    entry->slot.job_hash = words->job;
     entry->parent_entry = entry->parent_claim = 0;
     entry->published_ns = sg_clock_ns(CLOCK_MONOTONIC);
+    entry->job_run = words->run;
+    entry->pid_namespace = words->pid_namespace;
     entry->claim_wanted_bytes = words->wanted_bytes;
     entry->claim_place = words->place;
     entry->claim_priority = (uint64_t)words->priority;
     entry->claim_share = words->share;
+    entry->set_limit_bytes = words->limit_bytes;
+    entry->set_reserve_bytes = words->reserve_bytes;
+    entry->set_user = words->user;
 }
 
-long sg_registry_add_claim(const struct sg_claim_entry *words, struct sg_registry_entry **entry)
+long sg_registry_add_job(const struct sg_job_words *words, struct sg_registry_entry **entry)
 {
     long fd = sg_registry_file_open(O_RDWR);
     if (fd < 0)
@@ -318,10 +325,27 @@ long sg_registry_add_claim(const struct sg_claim_entry *words, struct sg_registr
         return number;
     }
     *entry = sg_entry_at(own.file.registry, (uint32_t)number);
-    fill_claim(*entry, words);
+    fill_job(*entry, words);
     note_used((uint32_t)number);
     sg_store(&(*entry)->claim, ((sg_load(&(*entry)->claim) >> 2) + 1) << 2 | SG_CLAIM_LIVE);
     return fd;
+}
+
+long sg_registry_enter(void)
+{
+    long result = sg_registry_file_map_any(&own.file);
+    if (result == 0)
+        sg_entry_set_registry(own.file.registry);
+    return result;
+}
+
+long sg_registry_open(void)
+{
+    long fd = sg_registry_file_open(O_RDWR);
+    if (fd < 0 || sg_registry_file_is_same(&own.file, (int)fd))
+        return fd;
+    (void)sg_sys_close((int)fd);
+    return -ESTALE;
 }
 
 static void report_alone(long error)

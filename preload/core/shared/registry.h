@@ -81,15 +81,24 @@ void sg_registry_mark_dead_of_job(void);
  * registry's file, whose locks tell. Returns how many it marked. */
 uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const uint64_t *job);
 
-/* ---- claims of jobs (claims.h) ---- */
+/* ---- entries of jobs (claims.h, settings.h) ---- */
 
-/* Takes a second registry entry, for a claim of this process's job and in its cgroups. Returns the descriptor whose
- * lock keeps the entry, or -errno; *entry is the entry. Under the decision lock. */
-struct sg_claim_entry {
-    uint64_t wanted_bytes, place, share;
+/* Takes a registry entry for a job, in the cgroups of this process. Returns the descriptor whose lock keeps the entry,
+ * or -errno; *entry is the entry. Under the decision lock. */
+struct sg_job_words {
+    uint64_t job, run, pid_namespace;
+    uint64_t wanted_bytes, place, share; /* of a claim */
     int64_t priority;
+    uint64_t limit_bytes, reserve_bytes, user; /* of what is set */
 };
-long sg_registry_add_claim(const struct sg_claim_entry *words, struct sg_registry_entry **entry);
+long sg_registry_add_job(const struct sg_job_words *words, struct sg_registry_entry **entry);
+
+/* For a tool, which takes no entry of its own: maps the registry's file in sg_options.dir. 0 or -errno; -ENOENT: there
+ * is none; -EPROTO: no registry, or one that this version cannot share. */
+long sg_registry_enter(void);
+
+/* Opens the file of the registry that is mapped. Returns a descriptor or -errno; -ESTALE: it was removed or replaced. */
+long sg_registry_open(void);
 
 /* Finds the mapping of the shared registry; *end is 0 if there is none. Any thread. */
 void sg_registry_place(uintptr_t *begin, uintptr_t *end);

@@ -38,7 +38,7 @@ long sg_registry_file_open(int flags)
 
 static long lock_byte(int fd, int operation, uint32_t number, short *type)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0 /* SEEK_SET */, .l_start = number, .l_len = 1};
+    struct flock lock = {.l_type = *type, .l_whence = 0 /* SEEK_SET */, .l_start = number, .l_len = 1};
     long result = sg_sys_fcntl(fd, operation, &lock);
     *type = lock.l_type;
     return result;
@@ -46,13 +46,19 @@ static long lock_byte(int fd, int operation, uint32_t number, short *type)
 
 long sg_registry_file_lock(int fd, uint32_t number)
 {
-    short type;
+    short type = F_WRLCK;
     return lock_byte(fd, F_OFD_SETLK, number, &type);
+}
+
+void sg_registry_file_unlock(int fd, uint32_t number)
+{
+    short type = F_UNLCK;
+    (void)lock_byte(fd, F_OFD_SETLK, number, &type);
 }
 
 bool sg_registry_file_has_owner(int fd, uint32_t number)
 {
-    short type;
+    short type = F_WRLCK;
     return lock_byte(fd, F_OFD_GETLK, number, &type) != 0 || type != F_UNLCK;
 }
 
@@ -105,14 +111,14 @@ static long make_file(void)
 
 /* Validates the file before it is mapped: a usable registry, with all blocks allocated, and owned by this user or root
  * unless a group shares the directory. 0 or -errno. */
-static long check_file(int fd, struct stat *info, struct sg_registry_layout *layout)
+static long check_file(int fd, bool must_be_ours, struct stat *info, struct sg_registry_layout *layout)
 {
     static struct sg_registry header; /* static as in make_file */
     long result = sg_sys_fstat(fd, info);
     if (result != 0)
         return result;
     uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
-    bool is_ours = info->st_uid == user || info->st_uid == 0 || sg_segment_file_mode() == 0660;
+    bool is_ours = !must_be_ours || info->st_uid == user || info->st_uid == 0 || sg_segment_file_mode() == 0660;
     if (!S_ISREG(info->st_mode) || !is_ours)
         return -EPERM;
     if (info->st_size < (off_t)sizeof header)
@@ -127,18 +133,14 @@ static long check_file(int fd, struct stat *info, struct sg_registry_layout *lay
     return is_there ? 0 : sg_file_reserve(fd, 0, SG_REGISTRY_BYTES(layout->entry_bytes));
 }
 
-long sg_registry_file_map(struct sg_registry_file *file)
+/* Maps the file that is open as `fd`, and closes it. */
+static long map_open(struct sg_registry_file *file, long fd, bool must_be_ours)
 {
     struct stat info = {0};
     struct sg_registry_layout layout = {0};
-    long fd = sg_registry_file_open(O_RDWR);
-    if (fd == -ENOENT) {
-        long result = make_file();
-        fd = result == 0 ? sg_registry_file_open(O_RDWR) : result;
-    }
     if (fd < 0)
         return fd;
-    long result = check_file((int)fd, &info, &layout);
+    long result = check_file((int)fd, must_be_ours, &info, &layout);
     void *mapped = NULL;
     if (result == 0) {
         mapped =
@@ -155,6 +157,21 @@ long sg_registry_file_map(struct sg_registry_file *file)
     file->inode = info.st_ino;
     file->directory = sg_sys_stat(sg_options.dir, &info) == 0 ? info.st_ino : 0;
     return 0;
+}
+
+long sg_registry_file_map(struct sg_registry_file *file)
+{
+    long fd = sg_registry_file_open(O_RDWR);
+    if (fd == -ENOENT) {
+        long result = make_file();
+        fd = result == 0 ? sg_registry_file_open(O_RDWR) : result;
+    }
+    return map_open(file, fd, true);
+}
+
+long sg_registry_file_map_any(struct sg_registry_file *file)
+{
+    return map_open(file, sg_registry_file_open(O_RDWR), false);
 }
 
 long sg_registry_file_unshare(struct sg_registry_file *file)

@@ -17,8 +17,9 @@ struct sg_registry_file {
 };
 
 /* Locks byte `number` of the file, which owns the registry entry of that number, for the open file `fd`. 0 or -errno;
- * -EAGAIN: another open file holds the lock. */
+ * -EAGAIN: another open file holds the lock. Byte SG_ENTRY_CAPACITY is that of who changes what is set for jobs. */
 long sg_registry_file_lock(int fd, uint32_t number);
+void sg_registry_file_unlock(int fd, uint32_t number);
 
 /* Whether another open file holds the lock on byte `number`. True also if the kernel does not answer. */
 bool sg_registry_file_has_owner(int fd, uint32_t number);
@@ -29,6 +30,9 @@ long sg_registry_file_open(int flags);
 /* Maps the registry into file->registry and creates the file if there is none. 0 or -errno; -EPERM: the file belongs to
  * another user; -EPROTO: no registry, or one that this version cannot share. Under the decision lock. */
 long sg_registry_file_map(struct sg_registry_file *file);
+
+/* The same for a tool: makes no file, and may map one of another user. */
+long sg_registry_file_map_any(struct sg_registry_file *file);
 
 /* In a forked child that will go on in the middle of a change of the parent's entry: replaces the mapping by private
  * memory, which takes the rest of the change, and forgets it. 0 or -errno: the mapping stays. */

@@ -148,6 +148,13 @@ def test_an_unknown_variable_is_told_and_passed_on(launcher):
     assert "SPARKGUARD_RESREVE=1G" in done.stdout
 
 
+def test_limit_that_no_program_runs_within_starts_nothing(launcher):
+    for done in (launcher.run("--limit=64", "true"), launcher.run("true", SPARKGUARD_LIMIT="15M")):
+        assert done.returncode == 2
+        assert "less than any program needs (16 MiB); a good one: 64G; the program is not started" in done.stderr
+    assert launcher.run("-q", "--limit=16M", "true").returncode == launcher.run("-q", "--limit=0", "true").returncode == 0
+
+
 def test_an_empty_variable_is_unset(launcher):
     assert launcher.run("-q", "true", SPARKGUARD_RESERVE="").returncode == 0
 
@@ -827,7 +834,7 @@ def test_an_option_like_no_other_is_told_without_a_guess(launcher):
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize("name, value, meant", [("limit", "64", "64G"), ("reserve", "12", "12G")])
+@pytest.mark.parametrize("name, value, meant", [("floor", "3", "3G"), ("reserve", "12", "12G")])
 def test_a_size_that_lacks_its_unit_is_told_once(launcher, name, value, meant):
     done = launcher.run("-q", f"--{name}={value}", "true")
     assert (done.returncode, done.stderr) == (0, f"sparkguard: --{name}={value} is {value} bytes; did you mean {meant}?\n")

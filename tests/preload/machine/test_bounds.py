@@ -203,10 +203,12 @@ def test_user_can_set_what_the_bound_allows(place, of_user):
 def test_words_that_a_user_writes_into_the_registry_do_not_exceed_the_bound(place, of_user, writer):
     user = of_user("limit=3G")
     tenant = place.holder("malloc 1M wait largest", **user)
-    for entry in place.ledger.taken():
+    assert change(place, "limit=2G", **user).returncode == SET
+    for entry in range(place.ledger.get("entry_used")):
         place.ledger.put("set_limit_bytes", 2**64 - 1, entry)
         place.ledger.put("set_reserve_bytes", 1, entry)
         place.ledger.put("set_user", writer + 1, entry)
+    place.ledger.put("settings", place.ledger.get("settings") + 1)
     assert_largest(tenant, below=3 * GIB)
 
 

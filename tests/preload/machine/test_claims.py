@@ -19,7 +19,7 @@ from lib.ledger import hash_of
 from lib.machine import GIB, LEFT, MIB, needs_root, set_available
 from lib.waiting import wait_until
 
-CLAIM_FLAG = 1 << 7  # SG_SLOT_CLAIM
+CLAIM_FLAG = 1 << 7  # SG_SLOT_JOB
 NO_CLAIM = 124
 
 

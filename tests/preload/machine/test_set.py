@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from lib.ledger import DEAD, LIVE, ROOM
 from lib.machine import GIB, LEFT, MIB, NEAR, PLAYER, group, needs_root, slept
 from lib.waiting import wait_until
 
@@ -33,7 +34,7 @@ def change(place):
 
 def test_lowered_limit_refuses_growth_only(place, change):
     tenant = place.holder("malloc 3G wait malloc 100M free 0 malloc 500M")
-    change("limit=1G")
+    change("limit=1G", "--force")
     assert tenant.go().ready() == ["ENOMEM", "ok", "ok"]
 
 
@@ -119,8 +120,106 @@ os.execv({str(place.admit_take)!r}, ["admit_take", "malloc", "3G", "wait"])
 def test_next_run_of_the_job_does_not_have_it(place, change):
     tenant = place.holder("malloc 100M")
     change("limit=2G")
+    entry = of_the_job(place)
     tenant.kill()
     assert place.take("malloc 3G") == ["ok"]
+    assert place.ledger.get("claim", entry) & 3 != LIVE
+
+
+def test_whoever_looks_for_dead_owners_ends_it(place, change):
+    """Somebody of another job is refused, and marks what is dead first."""
+    tenant = place.holder("malloc 100M")
+    change("limit=2G")
+    entry = of_the_job(place)
+    tenant.kill()
+    assert place.take("malloc 9G", {"SPARKGUARD_JOB": "another"}) == ["ENOMEM"]
+    assert place.ledger.get("claim", entry) & 3 == DEAD
+
+
+@pytest.mark.parametrize("prefix", [[], ["sparkguard", "--quiet", "--job=job"]])
+def test_it_lives_from_one_program_of_a_script_to_the_next(place, change, prefix):
+    """The shell takes no memory, so that the job has no process in the registry between the two."""
+    words = [place.guard.build / prefix[0], *prefix[1:]] if prefix else []
+    script = f"{place.admit_take} malloc 100M wait; {place.admit_take} malloc 3G malloc 1G wait; true"
+    tenant = place.tenant([*words, "sh", "-c", script])
+    tenant.ready()
+    change("limit=2G")
+    entry = of_the_job(place)
+    assert tenant.go().ready() == ["ENOMEM", "ok"]
+    assert of_the_job(place) == entry
+    tenant.go().process.wait()
+    assert place.take("malloc 3G") == ["ok"]
+
+
+def test_it_lives_on_with_the_children_of_the_first_process(place, change):
+    """The first process and the launcher end; a child goes on, and becomes another program."""
+    code = f"""
+if os.fork() == 0:
+    keep = malloc(100 * MIB)
+    ready()
+    ready()
+    os.execv({str(place.admit_take)!r}, ["admit_take", "malloc", "3G", "malloc", "1G", "wait"])
+os.read(9, 1)
+"""
+    read, write = os.pipe()
+    tenant = place.player(code, pass_fds=[read], preexec_fn=lambda: os.dup2(read, 9), close_fds=False)
+    tenant.ready()
+    change("limit=2G")
+    os.write(write, b".")
+    tenant.process.wait()
+    tenant.go().ready()
+    assert place.take("malloc 9G", {"SPARKGUARD_JOB": "another"}) == ["ENOMEM"]  # looks for dead owners
+    assert tenant.go().ready() == ["ENOMEM", "ok"]
+
+
+def test_all_who_set_at_once_succeed(place, change):
+    """What is in force in the end is what one of them has set."""
+    tenant = place.holder("malloc 100M wait largest")
+    env = place.guard.environment(place.env, preload=())
+    command = [place.guard.build / "sparkguard", "--set", "job"]
+    tools = [subprocess.Popen([*command, f"limit={3 + i}G"], env=env, stdout=subprocess.PIPE) for i in range(4)]
+    assert [tool.wait(60) for tool in tools] == [SET] * 4
+    assert place.ledger.get("set_limit_bytes", of_the_job(place)) >> 30 in range(3, 7)
+    tenant.go().ready()
+
+
+def test_stopped_setter_is_told_of(place, change):
+    place.holder("malloc 100M")
+    with place.ledger.locked(ROOM):
+        assert "another sparkguard --set is at work; nothing is changed" in change("limit=2G", status=NOT_ALLOWED).stderr
+    change("limit=2G")
+
+
+# ---- what is said ----
+
+
+def test_what_has_changed_is_said(place, change):
+    place.holder("malloc 1G", {"SPARKGUARD_LIMIT": "4G"})
+    said = change("limit=3G", "reserve=3G").stdout.replace("→", "->")
+    assert said.startswith("job job: limit 4.0 GiB -> 3.0 GiB, reserve 2.0 GiB -> 3.0 GiB; it holds 1.0 GiB")
+    assert change("limit=none").stdout.replace("→", "->").startswith("job job: limit 3.0 GiB -> none; it holds 1.0 GiB")
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("limit=64", "limit=64 is 64 B; did you mean 64G? nothing is changed (--force sets it)"),
+        ("limit=15M", "a limit of 15.0 MiB is less than any program needs (16 MiB); nothing is changed (--force sets it)"),
+        ("limit=500M", "job job holds 1.0 GiB, more than 500.0 MiB: its next requests would be refused; nothing is changed"),
+    ],
+)
+def test_limit_that_the_job_cannot_live_with_takes_an_extra_word(place, change, word, why):
+    tenant = place.holder("malloc 1G wait malloc 100M wait malloc 100M")
+    assert why in change(word, status=NOT_ALLOWED).stderr
+    assert tenant.go().ready() == ["ok"]
+    change("--force", word)
+    assert tenant.go().ready() == ["ENOMEM"]
+
+
+def of_the_job(place):
+    """The entry with what is set."""
+    (number,) = [i for i in range(place.ledger.get("entry_used")) if place.ledger.get("set_user", i) and place.ledger.get("claim", i) & 3 == LIVE]
+    return number
 
 
 def test_no_torn_value_is_used(place, change):
@@ -132,6 +231,7 @@ def test_no_torn_value_is_used(place, change):
         nonlocal flips
         while not is_over.is_set():
             place.ledger.put("set_limit_bytes", GIB if flips % 2 else 7 * GIB + 5, number)
+            place.ledger.put("settings", place.ledger.get("settings") + 1)
             flips += 1
             time.sleep(0.0001)  # pace: of the changes
 
@@ -153,7 +253,8 @@ ready()
 """
     player = place.player(code)
     player.ready()
-    number = place.ledger.of(player.pid)
+    change("limit=7G")
+    number = of_the_job(place)
     flipping.start()
     wait_until(lambda: flips > 0)  # before that nothing bounds a request
     player.go()

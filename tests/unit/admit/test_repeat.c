@@ -125,14 +125,29 @@ CHILD_TEST(a_free_of_less_does_not)
     CHECK(!is_granted);
 }
 
+/* Sets the job's words as sparkguard --set does. This process decides alone: its only entry takes the part of the
+ * job's. */
+static void set_for_job(uint64_t limit_bytes, uint64_t reserve_bytes)
+{
+    struct sg_registry_entry *entry = sg_entry_own();
+    entry->slot.flags |= SG_SLOT_JOB;
+    entry->slot.job_hash = sg_own->slot.job_hash;
+    entry->claim = 1 << 2 | SG_CLAIM_LIVE;
+    entry->set_user = 1;
+    entry->set_limit_bytes = limit_bytes;
+    entry->set_reserve_bytes = reserve_bytes;
+    sg_entry_registry()->entry_used = 1;
+    sg_fetch_add(&sg_entry_registry()->settings, UINT64_C(1));
+}
+
 CHILD_TEST(what_is_set_ends_a_refusal)
 {
     begin(GIB);
     (void)refuse();
-    sg_store(&sg_entry_own()->set_limit_bytes, GIB);
+    set_for_job(GIB, 0);
     CHECK(would_get(SG_DOMAIN_HEAP, 64 * MIB));
     (void)refuse();
-    sg_store(&sg_entry_own()->set_reserve_bytes, GIB);
+    set_for_job(0, GIB);
     CHECK(would_get(SG_DOMAIN_HEAP, 64 * MIB));
 }
 

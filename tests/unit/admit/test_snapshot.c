@@ -10,6 +10,7 @@
 #include "admit/cgroup.h"
 #include "base/atomics.h"
 #include "shared/own_entry.h"
+#include "shared/settings.h"
 
 #include <inttypes.h>
 #include <sys/mman.h>
@@ -161,7 +162,7 @@ CHILD_TEST(the_machine_keeps_at_least_512_mib_but_no_more_than_a_quarter_for_tha
 
 CHILD_TEST(what_is_set_for_a_job_moves_no_line_of_the_watchdog)
 {
-    sg_store(&sg_entry_own()->set_reserve_bytes, 50 * GIB);
+    sg_store(&sg_settings.reserve_bytes, 50 * GIB);
     CHECK_EQUAL(kept(100 * GIB, true).reserve_bytes, 50 * GIB);
     CHECK_EQUAL(watched(100 * GIB, true).reserve_bytes, 8 * GIB);
     CHECK_EQUAL(watched(100 * GIB, true).floor_bytes, 2 * GIB);

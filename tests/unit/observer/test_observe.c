@@ -135,7 +135,10 @@ CHILD_TEST(limit_of_the_job_that_is_joined_counts)
 {
     put_machine();
     make_registry(SG_REGISTRY_VERSION, OWN_BYTES);
-    entry_at(1)->set_limit_bytes = 3 * GIB;
+    entry_at(2)->slot = (struct sg_slot){.flags = SG_SLOT_JOB, .job_hash = sg_job_hash("unit", getuid())};
+    entry_at(2)->set_user = 1;
+    entry_at(2)->set_limit_bytes = 3 * GIB; /* nobody holds its lock: it lives as long as the job */
+    file.registry.settings = 1;
     (void)put_registry();
     struct sg_observation seen = observe("unit");
     CHECK_EQUAL(seen.limit_bytes, 3 * GIB);
@@ -150,7 +153,7 @@ CHILD_TEST(rest_of_a_claim_is_what_its_job_does_not_hold)
     put_machine();
     make_registry(SG_REGISTRY_VERSION, OWN_BYTES);
     file.registry.claim_places = 1;
-    entry_at(2)->slot = (struct sg_slot){.flags = SG_SLOT_CLAIM, .job_hash = sg_job_hash("unit", getuid())};
+    entry_at(2)->slot = (struct sg_slot){.flags = SG_SLOT_JOB, .job_hash = sg_job_hash("unit", getuid())};
     entry_at(2)->claimed_bytes = 3 * GIB;
     int fd = put_registry();
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2, .l_len = 1};

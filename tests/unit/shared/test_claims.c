@@ -35,7 +35,7 @@ static struct sg_registry_entry *sit(unsigned number, uint32_t flags)
 
 static struct sg_registry_entry *claim_at(unsigned number, uint64_t bytes)
 {
-    struct sg_registry_entry *entry = sit(number, SG_SLOT_CLAIM);
+    struct sg_registry_entry *entry = sit(number, SG_SLOT_JOB);
     entry->claimed_bytes = bytes;
     return entry;
 }
@@ -44,15 +44,15 @@ CHILD_TEST(granted_claim_of_the_job_is_found)
 {
     struct sg_granted_claim found;
     join();
-    CHECK(!sg_claims_find(&found));
+    CHECK(!sg_claims_find(sg_own->slot.job_hash, &found));
     claim_at(1, 0)->claim_wanted_bytes = GIB;         /* it waits */
     claim_at(2, GIB)->slot.job_hash++;                /* of another job */
     claim_at(3, GIB)->claim = 1 << 2 | SG_CLAIM_DEAD; /* it has ended */
     sit(4, 0)->claimed_bytes = GIB;                   /* a process */
-    CHECK(!sg_claims_find(&found));
+    CHECK(!sg_claims_find(sg_own->slot.job_hash, &found));
     struct sg_registry_entry *first = claim_at(5, GIB);
     claim_at(6, 2 * GIB);
-    CHECK(sg_claims_find(&found));
+    CHECK(sg_claims_find(sg_own->slot.job_hash, &found));
     CHECK(found.entry == first && found.bytes == GIB && found.owner == first->claim);
 }
 
@@ -61,11 +61,11 @@ CHILD_TEST(claim_changes_only_as_it_was_found)
     struct sg_granted_claim found;
     join();
     struct sg_registry_entry *entry = claim_at(1, GIB);
-    CHECK(sg_claims_find(&found) && sg_claims_change(&found, 2 * GIB));
+    CHECK(sg_claims_find(sg_own->slot.job_hash, &found) && sg_claims_change(&found, 2 * GIB));
     CHECK_EQUAL(entry->claimed_bytes, 2 * GIB);
     CHECK(!sg_claims_change(&found, 3 * GIB)); /* of another size now */
     CHECK_EQUAL(entry->claimed_bytes, 2 * GIB);
-    CHECK(sg_claims_find(&found));
+    CHECK(sg_claims_find(sg_own->slot.job_hash, &found));
     entry->claim = 2 << 2 | SG_CLAIM_LIVE; /* another job has taken the entry, for a claim of the same size */
     CHECK(!sg_claims_change(&found, 3 * GIB));
     CHECK_EQUAL(entry->claimed_bytes, 2 * GIB);
