@@ -4,7 +4,6 @@
 #include "common/bad_value.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/text.h"
@@ -16,7 +15,6 @@ void bad_value_say(const char *tool, const char *name, const char *value, const 
     char *printable = text_printable(value, false);
     const char *before = strchr(example, '|') != NULL ? "one of " : "a good one: ";
     fprintf(stderr, "%s: %s=%s: %s; %s%s; %s\n", tool, name, printable, fault, before, example, now);
-    free(printable);
 }
 
 void bad_value_warn_of_unit(const char *tool, const char *name, const char *value, const char *example)

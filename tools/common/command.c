@@ -25,9 +25,7 @@ static bool is_in_path(const char *name, const struct stat *file)
         char *at = text_format("%s/%s", folder[0] != '\0' ? folder : ".", name);
         is_found = access(at, X_OK) == 0 && stat(at, &status) == 0 && S_ISREG(status.st_mode);
         is_same = is_found && status.st_dev == file->st_dev && status.st_ino == file->st_ino;
-        free(at);
     }
-    free(folders);
     return is_same;
 }
 
@@ -40,13 +38,9 @@ char *command_of_tool(const char *name)
     char *beside =
         text_format("%.*s/%s", (int)(strrchr(tool_typed_path, '/') - tool_typed_path), tool_typed_path, name);
     if (stat(beside, &file) != 0 || is_in_path(name, &file)) {
-        free(beside);
         return text_copy(name, SIZE_MAX);
     }
     char *printable = text_printable(beside, false);
     bool is_plain = strspn(printable, plain) == strlen(printable);
-    char *command = is_plain ? text_copy(printable, SIZE_MAX) : text_format("'%s'", printable);
-    free(printable);
-    free(beside);
-    return command;
+    return is_plain ? text_copy(printable, SIZE_MAX) : text_format("'%s'", printable);
 }

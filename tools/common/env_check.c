@@ -48,7 +48,6 @@ enum env_check env_check_judge(const char *entry, enum sg_option *option)
     bool is_own = strcmp(name, SG_VARIABLE_FIRST) == 0 || strcmp(name, SG_VARIABLE_REQUIRED) == 0 ||
                   strcmp(name, SG_VARIABLE_NEXT_RUNTIME) == 0 || strcmp(name, SG_VARIABLE_RUNTIME_CONF) == 0;
     *option = sg_option_nearest(name);
-    free(name);
     return is_own ? ENV_CHECK_OTHER : ENV_CHECK_UNKNOWN;
 }
 

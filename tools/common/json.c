@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sparkguard_abi.h"
@@ -15,15 +14,17 @@
 
 static void *allocate(size_t bytes)
 {
-    void *ptr = malloc(bytes);
-    if (ptr == NULL)
-        tool_end_without_memory();
-    return ptr;
+    return tool_allocate(bytes, 1);
+}
+
+static void keep(void *block)
+{
+    (void)block;
 }
 
 __attribute__((constructor)) static void begin(void)
 {
-    json_set_alloc_funcs(allocate, free);
+    json_set_alloc_funcs(allocate, keep);
 }
 
 json_t *json_of_text(const char *text)
@@ -42,9 +43,7 @@ json_t *json_of_text(const char *text)
         text += length;
         left -= length;
     }
-    string = json_string(valid);
-    free(valid);
-    return string;
+    return json_string(valid);
 }
 
 json_t *json_of_number(uint64_t number)
@@ -91,5 +90,4 @@ void json_print(json_t *root, FILE *stream)
 {
     json_dump_callback(root, put_escaped, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     fputc('\n', stream);
-    json_decref(root);
 }

@@ -21,7 +21,7 @@ json_t *json_of_real(double value);
 /* Returns a time as a string of RFC 3339 in UTC, or null for an unknown time. */
 json_t *json_of_time(int64_t time_ns);
 
-/* Prints `root` on lines of its own, indented, keys in the order in which they were set, and frees it. Characters that could control a
+/* Prints `root` on lines of its own, indented, keys in the order in which they were set. Characters that could control a
  * terminal (text_is_control) are escaped, other characters are printed as UTF-8. The stream's error flag shows whether
  * that failed. */
 void json_print(json_t *root, FILE *stream);

@@ -77,7 +77,6 @@ void style_words(const struct style *style, size_t indent, enum style_colour col
             column += columns_of(word);
         }
         text += bytes;
-        free(word);
     }
     fprintf(style->stream, "%s\n", style_colour_off(style, colour));
 }

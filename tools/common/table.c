@@ -65,7 +65,6 @@ void table_text(struct table *table, const char *raw_text)
 {
     char *text = text_printable(raw_text, table->style->is_utf8);
     table_cell(table, text, STYLE_PLAIN);
-    free(text);
 }
 
 void table_command(struct table *table, const char *prefix, const char *raw_text)
@@ -75,8 +74,6 @@ void table_command(struct table *table, const char *prefix, const char *raw_text
     if (!table->style->is_terminal)
         text_shorten(text, COMMAND_COLUMNS);
     table_cell(table, text, STYLE_PLAIN);
-    free(text);
-    free(command);
 }
 
 /* Without a terminal, libsmartcols pads the last column with blanks, which would show up in files and diffs. Prints the

@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -17,10 +16,8 @@
 
 char *text_copy(const char *bytes, size_t capacity)
 {
-    char *copy = strndup(bytes, capacity);
-    if (copy == NULL)
-        tool_end_without_memory();
-    return copy;
+    size_t length = strnlen(bytes, capacity);
+    return memcpy(tool_allocate(length + 1, 1), bytes, length);
 }
 
 char *text_format(const char *format, ...)
@@ -31,7 +28,7 @@ char *text_format(const char *format, ...)
     if (vasprintf(&text, format, arguments) < 0)
         tool_end_without_memory();
     va_end(arguments);
-    return text;
+    return tool_adopt(text);
 }
 
 size_t text_utf8_next(const char *bytes, size_t left, uint32_t *code)

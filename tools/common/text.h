@@ -2,9 +2,9 @@
  * text.h - formats sizes, times and names, and escapes texts of other processes.
  *
  * Texts of a segment come from other processes and may hold any bytes. Pass them through text_printable() before they
- * go to a terminal, and through json_of_text() before they go into JSON. The caller frees a returned char *. The only error is
- * out of memory, which ends the tool. Functions with a `text` argument that return const char * return `text` or a
- * constant.
+ * go to a terminal, and through json_of_text() before they go into JSON. A returned char * is in the arena
+ * (common/tool.h). The only error is out of memory, which ends the tool. Functions with a `text` argument that return
+ * const char * return `text` or a constant.
  */
 #ifndef SG_TOOLS_COMMON_TEXT_H
 #define SG_TOOLS_COMMON_TEXT_H

@@ -5,7 +5,6 @@
 #include "common/toml.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/text.h"
@@ -58,7 +57,6 @@ char *toml_value(const char *text, const char *section, const char *key)
         if (*at != '=')
             continue;
         at += 1 + strspn(at + 1, " \t");
-        free(value);
         value = value_of(at, (size_t)(line + length - at));
     }
     return value;

@@ -7,7 +7,7 @@
 #define SG_TOOLS_COMMON_TOML_H
 
 /* Returns the value of `key`, without quotes, that is set last in a section whose name ends with `section` ("" for the
- * lines above all sections). NULL if it is not set. The caller frees. */
+ * lines above all sections). NULL if it is not set. */
 char *toml_value(const char *text, const char *section, const char *key);
 
 #endif

@@ -22,12 +22,50 @@ void tool_end_without_memory(void)
     exit(tool_memory_status);
 }
 
+/* The blocks of the arena, oldest first. Each is a block of malloc(3) of its own, so that sanitizers see where it ends. */
+static struct {
+    void **block;
+    size_t count, capacity;
+} arena;
+
+void *tool_adopt(void *block)
+{
+    if (block == NULL)
+        return NULL;
+    if (arena.count == arena.capacity) {
+        arena.capacity = arena.capacity > 0 ? 2 * arena.capacity : 1024;
+        arena.block = reallocarray(arena.block, arena.capacity, sizeof *arena.block);
+        if (arena.block == NULL)
+            tool_end_without_memory();
+    }
+    return arena.block[arena.count++] = block;
+}
+
 void *tool_allocate(size_t count, size_t bytes_each)
 {
-    void *ptr = calloc(count ? count : 1, bytes_each);
-    if (ptr == NULL)
+    void *block = tool_adopt(calloc(count ? count : 1, bytes_each));
+    if (block == NULL)
         tool_end_without_memory();
-    return ptr;
+    return block;
+}
+
+void *tool_grow(void *array, size_t count, size_t element_bytes)
+{
+    if ((count & (count - 1)) != 0)
+        return array;
+    void *longer = tool_allocate(count > 0 ? 2 * count : 1, element_bytes);
+    return count > 0 ? memcpy(longer, array, count * element_bytes) : longer;
+}
+
+size_t tool_arena_mark(void)
+{
+    return arena.count;
+}
+
+void tool_arena_release(size_t mark)
+{
+    while (arena.count > mark)
+        free(arena.block[--arena.count]);
 }
 
 const char *tool_typed_path;

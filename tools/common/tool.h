@@ -1,5 +1,9 @@
 /*
- * tool.h - basics of every tool: allocation that ends the tool on failure, the tool's name, the time.
+ * tool.h - basics of every tool: memory, the tool's name, the time.
+ *
+ * Memory of the tools is in one arena, and nothing frees a part of it: a tool ends soon. What repeats without end, as a
+ * frame of --watch does, releases at each turn what that turn has allocated. What outlives a turn comes from malloc(3).
+ * For the main thread alone.
  */
 #ifndef SG_TOOLS_COMMON_TOOL_H
 #define SG_TOOLS_COMMON_TOOL_H
@@ -13,8 +17,18 @@ extern int tool_memory_status;
 extern void (*tool_without_memory)(void);
 /* Prints "out of memory" on stderr and exits with tool_memory_status. */
 void tool_end_without_memory(void) __attribute__((noreturn));
-/* Returns zeroed memory, never NULL: the tool exits if out of memory. The caller frees. */
+/* Returns zeroed memory of the arena, never NULL: the tool exits if out of memory. */
 void *tool_allocate(size_t count, size_t bytes_each);
+/* Returns an array with space for one more than its `count` elements: the array itself, or a copy of it with twice the
+ * space. Every element must have been added so. Without elements the array is NULL. */
+void *tool_grow(void *array, size_t count, size_t element_bytes);
+/* Adds to the arena a block of malloc(3), which a function of the C library returned. Returns the block; NULL stays
+ * NULL. */
+void *tool_adopt(void *block);
+/* Returns where the arena ends at present. */
+size_t tool_arena_mark(void);
+/* Frees what was allocated since that mark. */
+void tool_arena_release(size_t mark);
 
 /* Makes getopt(3) print the base name of the tool instead of the path in argv[0], as the tool's own messages do. Call
  * this function first in main(). */

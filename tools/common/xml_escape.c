@@ -4,7 +4,6 @@
 #include "common/xml_escape.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/text.h"
@@ -25,5 +24,4 @@ void xml_escape_text(FILE *stream, const char *text)
         p += length;
         left -= length;
     }
-    free(printable);
 }
