@@ -1,6 +1,7 @@
 /* A bundle's config.json, or a process file: after the runtime it is JSON again, or as it was. A second time changes nothing. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "common/elf.h"
 #include "runtime/runtime.h"
 
@@ -13,8 +14,8 @@ static char *content(const char *name, size_t *length)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     fuzz_need(fd >= 0 && fstat(fd, &status) == 0, path);
     *length = (size_t)status.st_size;
-    char *text = malloc(*length + 1);
-    fuzz_need(text != NULL && read(fd, text, *length) == (ssize_t)*length, path);
+    char *text = tool_allocate(*length + 1, 1);
+    fuzz_need(read(fd, text, *length) == (ssize_t)*length, path);
     close(fd);
     return text;
 }
@@ -27,8 +28,6 @@ static void check(const char *name, const uint8_t *data, size_t size)
     bool is_same = length == size && memcmp(text, data, size) == 0;
     const char *why = runtime_document_read(&document, fuzz_path(name));
     fuzz_need(is_same || why == NULL, "it is neither what it was nor JSON");
-    runtime_document_free(&document);
-    free(text);
 }
 
 /* Copies a file of this machine to the same place in the image. */
@@ -68,6 +67,7 @@ static void make_image(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     static char shared[300], bundle[300], process[300], folder[300];
     struct runtime_settings settings = {
         .next = (char[]){"/usr/bin/runc"}, .library = (char[]){"/bin/sh"}, .log = (char[]){"/dev/null"}};
@@ -84,21 +84,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arguments.bundle = bundle;
     arguments.process_file = process;
     fuzz_put("bundle/config.json", data, size);
-    free(runtime_container_create(&settings, &arguments, &is_required));
+    (void)runtime_container_create(&settings, &arguments, &is_required);
     check("bundle/config.json", data, size);
     char *first = content("bundle/config.json", &first_length);
-    free(runtime_container_create(&settings, &arguments, &is_required));
+    (void)runtime_container_create(&settings, &arguments, &is_required);
     char *second = content("bundle/config.json", &second_length);
     fuzz_need(first_length == second_length && memcmp(first, second, first_length) == 0, "a second time");
-    free(first);
-    free(second);
     /* The same bytes as a process that joins a guarded container. */
     static const char guarded[] =
         "{\"process\":{\"env\":[\"SPARKGUARD_JOB=box\"]},\"annotations\":{\"sparkguard.guarded\":\"yes\"}}";
     fuzz_put("bundle/config.json", guarded, sizeof guarded - 1);
     fuzz_put("process.json", data, size);
     char **words = NULL;
-    free(runtime_container_exec(&settings, &arguments, &words, &is_required));
+    (void)runtime_container_exec(&settings, &arguments, &words, &is_required);
     check("process.json", data, size);
+    tool_arena_release(mark);
     return 0;
 }

@@ -42,7 +42,7 @@ static bool is_one_of(const char *value, const char *words)
     return value != NULL && sg_parse_choice(value, words) >= 0;
 }
 
-/* Returns why the library cannot be loaded by every process of a container; NULL if it can. The caller frees. */
+/* Returns why the library cannot be loaded by every process of a container; NULL if it can. */
 static char *library_obstacle(const char *library)
 {
     struct stat status;
@@ -69,13 +69,12 @@ static void log_text(const struct container *container, const char *text)
 }
 
 /* Returns the size that NVIDIA_GPU_MEMORY_LIMIT means: its unit is MiB, as the vendor's own hook reads it. NULL if it is not a
- * decimal number above zero. The caller frees. */
+ * decimal number above zero. */
 static char *vendor_limit(const char *value)
 {
     char *size = text_format("%sMiB", value);
     if (value[strspn(value, "0123456789")] == '\0' && is_limit(size))
         return size;
-    free(size);
     return NULL;
 }
 
@@ -91,14 +90,12 @@ static void set_limit(struct container *container)
     char *size = annotation == NULL ? vendor_limit(value) : is_limit(value) ? text_copy(value, SIZE_MAX) : NULL;
     if (size != NULL) {
         runtime_edit_set_variable(container->process, "SPARKGUARD_LIMIT", size);
-        free(size);
         return;
     }
     char *line =
         text_format("%s=%s is not a %s: no limit is set", annotation != NULL ? RUNTIME_ANNOTATION_LIMIT : VENDOR_LIMIT,
                     value, annotation != NULL ? "size such as 40G" : "number of MiB such as 40960");
     log_text(container, line);
-    free(line);
 }
 
 static void set_default(json_t *process, const char *name, const char *value)
@@ -160,7 +157,7 @@ static bool is_sandbox(const struct container *container)
     return false;
 }
 
-/* Looks at what the container will start, and where. Returns why it cannot be guarded; NULL if it can. The caller frees. */
+/* Looks at what the container will start, and where. Returns why it cannot be guarded; NULL if it can. */
 static char *obstacle(struct container *container)
 {
     struct runtime_image image;
@@ -184,7 +181,6 @@ static char *obstacle(struct container *container)
         char *line = text_format("guarded, but it shares with nobody: %s: %s", settings->shared,
                                  unshared != NULL ? unshared : "its user cannot use it");
         log_text(container, line);
-        free(line);
     }
     runtime_image_close(&image);
     return why;
@@ -213,8 +209,7 @@ static void guard(struct container *container)
     runtime_edit_preload(process, settings->is_preload_last);
 }
 
-/* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for root, too.
- * The caller frees. */
+/* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for root, too. */
 static char *state_folder(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
     const char *slash = strrchr(settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR"), *root = arguments->root;
@@ -250,10 +245,7 @@ static void record(struct container *container, const char *reason)
         char *line =
             text_format("the host's report will not name it: %s/containers: %s", container->settings->shared, why);
         log_text(container, line);
-        free(line);
     }
-    free(one.cgroup);
-    free(state);
 }
 
 /* Returns whether a container must not be started unguarded. */
@@ -275,7 +267,7 @@ static bool is_used_again(const struct container *container)
     return is_one_of(before, "yes") && (command == NULL || strcmp(command, "restore") != 0);
 }
 
-/* Decides about a configuration that was read. Returns why the container is unguarded. The caller frees. */
+/* Decides about a configuration that was read. Returns why the container is unguarded. */
 static char *decide(struct container *container)
 {
     json_t *config = container->document.root;
@@ -293,37 +285,34 @@ static char *decide(struct container *container)
 
 static void take_root(struct container *container, json_t *root)
 {
-    json_decref(container->document.root);
     container->document.root = root;
     container->process = json_object_get(root, "process");
 }
 
 /* Changes the configuration. The decision about a bundle that is used again is made without the guard that it had: a guarded bundle
- * then stays as it is, another one loses that guard. Returns why the container is unguarded. The caller frees. */
+ * then stays as it is, another one loses that guard. Returns why the container is unguarded. */
 static char *decide_and_guard(struct container *container)
 {
     json_t *whole = NULL, *without = is_used_again(container) ? json_deep_copy(container->document.root) : NULL;
     if (without != NULL) {
-        whole = json_incref(container->document.root);
+        whole = container->document.root;
         runtime_edit_take_back(without);
         take_root(container, without);
     }
     char *why = decide(container);
     if (why == NULL && whole != NULL)
-        take_root(container, json_incref(whole));
-    json_decref(whole);
+        take_root(container, whole);
     if (why == NULL)
         guard(container);
     return why;
 }
 
-/* Writes the configuration with the note of what was done. Returns why it could not be written. The caller frees. */
+/* Writes the configuration with the note of what was done. Returns why it could not be written. */
 static char *write_back(struct container *container, const char *reason)
 {
     char *note = reason != NULL ? text_format("no: %s", reason) : text_copy("yes", 4);
     runtime_edit_annotate(container->document.root, RUNTIME_ANNOTATION_GUARDED, note);
     const char *why = runtime_document_write(&container->document);
-    free(note);
     return why != NULL ? text_format("%s cannot be changed: %s", container->document.path, why) : NULL;
 }
 
@@ -347,14 +336,9 @@ char *runtime_container_create(const struct runtime_settings *settings, const st
         char *unwritten = reason == NULL || !*is_required ? write_back(&container, reason) : NULL;
         if (reason == NULL)
             reason = unwritten;
-        else
-            free(unwritten);
         if (reason == NULL || !*is_required)
             record(&container, reason);
     }
-    runtime_document_free(&container.document);
-    free(container.name);
-    free(path);
     return reason;
 }
 
@@ -364,7 +348,6 @@ void runtime_container_delete(const struct runtime_settings *settings, const str
         return;
     char *state = state_folder(settings, arguments);
     runtime_record_remove(settings->shared, arguments->id, state, arguments->is_forced);
-    free(state);
 }
 
 /* ---- exec ------------------------------------------------------------------------------------------------------------- */
@@ -388,7 +371,6 @@ static void guard_process(const struct runtime_settings *settings, const struct 
             json_object_set_new(user, "gid", json_integer(number));
         json_object_del(user, "additionalGids"); /* runtime_edit_add_group() adds no group twice */
         sharing = runtime_shared_judge(settings, &shared, &both, user);
-        json_decref(user);
     }
     bool has_directory = runtime_edit_variable(process, "SPARKGUARD_DIR") != NULL;
     for (size_t i = 0; i < sizeof inherited / sizeof inherited[0]; i++) {
@@ -433,8 +415,6 @@ static void guard_words(const struct runtime_settings *settings, const struct ru
     memcpy(longer + at, arguments->words + arguments->id_at,
            (size_t)(arguments->count - arguments->id_at) * sizeof longer[0]);
     *words = longer;
-    free(list);
-    json_decref(process);
 }
 
 /* A process that exec starts, and the container that it joins. */
@@ -447,18 +427,16 @@ struct joined {
     bool is_required;
 };
 
-/* Reads what is known of the container. Returns why it is not guarded. The caller frees. */
+/* Reads what is known of the container. Returns why it is not guarded. */
 static char *read_container(struct joined *joined)
 {
     char *state = state_folder(joined->settings, joined->arguments);
     joined->bundle = runtime_record_bundle(joined->settings->shared, joined->arguments->id, state);
-    free(state);
     if (joined->bundle == NULL) /* its container may have been started without this runtime */
         return sentence("there is no record of its container");
     char *path = text_format("%s/config.json", joined->bundle);
     const char *why = runtime_document_read(&joined->config, path);
     char *reason = why != NULL ? text_format("%s: %s", path, why) : NULL;
-    free(path);
     if (reason != NULL)
         return reason;
     const struct container container = {.settings = joined->settings,
@@ -486,13 +464,12 @@ static json_t *process_of_words(const struct joined *joined)
             *equals = '\0';
             runtime_edit_set_variable(process, name, equals + 1);
         }
-        free(name);
     }
     return process;
 }
 
 /* Where the guard is required, the program of exec is looked at as that of the container was. Returns NULL or why it would run
- * unguarded. The caller frees. */
+ * unguarded. */
 static char *joined_obstacle(const struct joined *joined, const json_t *process)
 {
     struct runtime_image image;
@@ -507,7 +484,7 @@ static char *joined_obstacle(const struct joined *joined, const json_t *process)
     return why;
 }
 
-/* Reads the process and gives it the container's guard. Returns NULL or why it would run unguarded. The caller frees. */
+/* Reads the process and gives it the container's guard. Returns NULL or why it would run unguarded. */
 static char *guard_joined(struct joined *joined, char ***words)
 {
     const char *path = joined->arguments->process_file;
@@ -516,12 +493,11 @@ static char *guard_joined(struct joined *joined, char ***words)
         why = "it is no process of OCI";
     if (why != NULL)
         return text_format("%s: %s", path, why);
-    json_t *started = path != NULL ? json_incref(joined->file.root) : process_of_words(joined);
+    json_t *started = path != NULL ? joined->file.root : process_of_words(joined);
     char *reason = joined->is_required ? joined_obstacle(joined, started) : NULL;
     bool has_first_own = runtime_edit_has_own_guard(json_object_get(joined->config.root, "process"));
     bool is_as_wanted = has_first_own || runtime_edit_has_own_guard(started) ||
                         is_one_of(runtime_edit_variable(started, "SPARKGUARD_DISABLE"), "1");
-    json_decref(started);
     if (reason != NULL || is_as_wanted)
         return reason;
     if (path == NULL && joined->arguments->variables != NULL) {
@@ -547,11 +523,7 @@ char *runtime_container_exec(const struct runtime_settings *settings, const stru
     if (reason == NULL) {
         reason = guard_joined(&joined, words);
     } else if (!joined.is_required && (is_known || is_inherited)) {
-        free(reason);
         reason = NULL;
     }
-    runtime_document_free(&joined.config);
-    runtime_document_free(&joined.file);
-    free(joined.bundle);
     return reason;
 }

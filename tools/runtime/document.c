@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/text.h"
+#include "common/tool.h"
 #include "runtime/runtime.h"
 
 /* A configuration of docker has 20 KiB, one with a thousand mounts 300 KiB. */
@@ -23,20 +24,18 @@ struct buffer {
     size_t length, capacity;
 };
 
-static bool append(struct buffer *buffer, const char *bytes, size_t length)
+static void append(struct buffer *buffer, const char *bytes, size_t length)
 {
-    if (buffer->bytes == NULL || buffer->length + length + 1 > buffer->capacity) {
-        size_t capacity = 2 * (buffer->length + length + 1);
-        char *longer = realloc(buffer->bytes, capacity);
-        if (longer == NULL)
-            return false;
+    if (buffer->length + length + 1 > buffer->capacity) {
+        buffer->capacity = 2 * (buffer->length + length + 1);
+        char *longer = tool_allocate(buffer->capacity, 1);
+        if (buffer->length > 0)
+            memcpy(longer, buffer->bytes, buffer->length);
         buffer->bytes = longer;
-        buffer->capacity = capacity;
     }
     memcpy(buffer->bytes + buffer->length, bytes, length);
     buffer->length += length;
     buffer->bytes[buffer->length] = '\0';
-    return true;
 }
 
 static const char *skip_digits(const char *text)
@@ -79,37 +78,36 @@ static const char *string_end(const char *quote)
 /* Copies a text of JSON, with each number as a marked string. Returns false for a number in the place of a key. */
 static bool mark_numbers(struct buffer *out, const char *text, const char *mark)
 {
-    bool is_good = true;
-    while (*text != '\0' && is_good) {
-        const char *end;
-        if (*text == '"') {
-            end = string_end(text);
-            is_good = append(out, text, (size_t)(end - text));
-        } else if ((*text == '-' || isdigit((unsigned char)*text)) && (end = number_end(text)) != text) {
-            is_good = end[strspn(end, " \t\r\n")] != ':' && append(out, "\"", 1) && append(out, mark, strlen(mark)) &&
-                      append(out, text, (size_t)(end - text)) && append(out, "\"", 1);
-        } else {
-            end = text + 1;
-            is_good = append(out, text, 1);
-        }
+    append(out, "", 0);
+    while (*text != '\0') {
+        const char *end = *text == '"' ? string_end(text) : number_end(text);
+        bool is_number = *text != '"' && end != text;
+        if (is_number && end[strspn(end, " \t\r\n")] == ':')
+            return false;
+        end = end != text ? end : text + 1;
+        append(out, "\"", is_number);
+        append(out, mark, is_number ? strlen(mark) : 0);
+        append(out, text, (size_t)(end - text));
+        append(out, "\"", is_number);
         text = end;
     }
-    return is_good;
+    return true;
 }
 
 /* Copies a text of JSON, with each marked string as the number again. */
-static bool unmark_numbers(struct buffer *out, const char *text, const char *mark)
+static void unmark_numbers(struct buffer *out, const char *text, const char *mark)
 {
     size_t length = strlen(mark);
-    bool is_good = append(out, "", 0);
-    while (*text != '\0' && is_good) {
+    append(out, "", 0);
+    while (*text != '\0') {
         const char *end = *text == '"' ? string_end(text) : text + 1;
         bool is_marked = *text == '"' && strncmp(text + 1, mark, length) == 0;
-        is_good = is_marked ? append(out, text + 1 + length, (size_t)(end - text) - 2 - length)
-                            : append(out, text, (size_t)(end - text));
+        if (is_marked)
+            append(out, text + 1 + length, (size_t)(end - text) - 2 - length);
+        else
+            append(out, text, (size_t)(end - text));
         text = end;
     }
-    return is_good;
 }
 
 /* Nobody can write a string that is taken for a number: the mark is drawn anew for each document. */
@@ -131,25 +129,22 @@ static char *read_whole(const char *path, struct stat *status, const char **why)
            : !S_ISREG(status->st_mode)             ? "it is no regular file"
            : status->st_size > (off_t)DOCUMENT_MAX ? "it is too large"
                                                    : NULL;
-    if (*why == NULL && (text = calloc((size_t)status->st_size + 1, 1)) == NULL)
-        *why = "out of memory";
+    if (*why == NULL)
+        text = tool_allocate((size_t)status->st_size + 1, 1);
     if (*why == NULL && read(fd, text, (size_t)status->st_size) != (ssize_t)status->st_size)
         *why = "it changed while it was read";
     if (*why == NULL && memchr(text, '\0', (size_t)status->st_size) != NULL)
         *why = "it is not JSON that can be read";
     if (fd >= 0)
         close(fd);
-    if (*why == NULL)
-        return text;
-    free(text);
-    return NULL;
+    return *why == NULL ? text : NULL;
 }
 
 const char *runtime_document_read(struct runtime_document *document, const char *path)
 {
     const char *why = NULL;
     struct buffer marked = {0};
-    *document = (struct runtime_document){.path = realpath(path, NULL)};
+    *document = (struct runtime_document){.path = tool_adopt(realpath(path, NULL))};
     if (document->path == NULL)
         return strerror(errno);
     char *text = read_whole(document->path, &document->status, &why);
@@ -157,10 +152,7 @@ const char *runtime_document_read(struct runtime_document *document, const char 
         return why;
     draw_mark(document->mark);
     if (mark_numbers(&marked, text, document->mark))
-        document->root = json_loadb(marked.bytes != NULL ? marked.bytes : "", marked.length,
-                                    JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
-    free(marked.bytes);
-    free(text);
+        document->root = json_loadb(marked.bytes, marked.length, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
     return json_is_object(document->root) ? NULL : "it is not JSON that can be read";
 }
 
@@ -184,11 +176,8 @@ static const char *replace(const struct runtime_document *document, const struct
     const char *why = NULL;
     char *path = text_format("%s.sparkguard-XXXXXX", document->path);
     int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0) {
-        why = strerror(errno);
-        free(path);
-        return why;
-    }
+    if (fd < 0)
+        return strerror(errno);
     bool is_owned = (document->status.st_uid == geteuid() && document->status.st_gid == getegid()) ||
                     fchown(fd, document->status.st_uid, document->status.st_gid) == 0;
     bool is_good =
@@ -201,20 +190,14 @@ static const char *replace(const struct runtime_document *document, const struct
         why = strerror(errno);
     if (why != NULL)
         unlink(path);
-    free(path);
     return why;
 }
 
 const char *runtime_document_write(struct runtime_document *document)
 {
     struct buffer text = {0};
-    const char *why = "out of memory";
-    char *marked = json_dumps(document->root, JSON_COMPACT);
-    if (marked != NULL && unmark_numbers(&text, marked, document->mark))
-        why = replace(document, &text);
-    free(marked);
-    free(text.bytes);
-    return why;
+    unmark_numbers(&text, json_dumps(document->root, JSON_COMPACT), document->mark);
+    return replace(document, &text);
 }
 
 bool runtime_document_number(const struct runtime_document *document, const json_t *value, uint32_t *number)
@@ -233,11 +216,4 @@ bool runtime_document_number(const struct runtime_document *document, const json
     unsigned long long read = strtoull(text + length, &end, 10);
     *number = (uint32_t)read;
     return errno == 0 && *end == '\0' && read <= UINT32_MAX;
-}
-
-void runtime_document_free(struct runtime_document *document)
-{
-    free(document->path);
-    json_decref(document->root);
-    *document = (struct runtime_document){0};
 }

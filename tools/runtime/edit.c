@@ -51,7 +51,6 @@ void runtime_edit_set_variable(json_t *process, const char *name, const char *va
         json_array_set_new(variables, at, json_string(entry));
     else
         json_array_append_new(variables, json_string(entry));
-    free(entry);
 }
 
 char *runtime_edit_own_guard(const json_t *process)
@@ -63,16 +62,13 @@ char *runtime_edit_own_guard(const json_t *process)
         if (strcmp(slash != NULL ? slash + 1 : entry, library_name) == 0)
             found = text_copy(entry, SIZE_MAX);
     }
-    free(all);
     return found != NULL ? found : text_copy("", 1);
 }
 
 bool runtime_edit_has_own_guard(const json_t *process)
 {
     char *entry = runtime_edit_own_guard(process);
-    bool is_other = entry[0] != '\0' && strcmp(entry, RUNTIME_LIBRARY_INSIDE) != 0;
-    free(entry);
-    return is_other;
+    return entry[0] != '\0' && strcmp(entry, RUNTIME_LIBRARY_INSIDE) != 0;
 }
 
 void runtime_edit_preload(json_t *process, bool is_last)
@@ -85,9 +81,7 @@ void runtime_edit_preload(json_t *process, bool is_last)
                     : is_last   ? text_format("%s:%s", list, RUNTIME_LIBRARY_INSIDE)
                                 : text_format("%s:%s", RUNTIME_LIBRARY_INSIDE, list);
         runtime_edit_set_variable(process, "LD_PRELOAD", all);
-        free(all);
     }
-    free(entry);
 }
 
 void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group)
@@ -143,7 +137,6 @@ static json_t *options_of(const char *options)
     char *all = text_copy(options, SIZE_MAX), *rest = all;
     for (char *option; (option = strsep(&rest, ",")) != NULL;)
         json_array_append_new(list, json_string(option));
-    free(all);
     return list;
 }
 
@@ -179,7 +172,6 @@ static bool is_added(const json_t *mount)
             continue;
         json_t *wanted = options_of(added[i].options);
         is_same = json_equal(options, wanted) != 0;
-        json_decref(wanted);
     }
     return is_same;
 }
@@ -215,7 +207,6 @@ static void unpreload(json_t *process)
         runtime_edit_set_variable(process, "LD_PRELOAD", list);
     else
         unset_variable(process, "LD_PRELOAD");
-    free(list);
 }
 
 void runtime_edit_take_back(json_t *config)

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -78,7 +77,6 @@ static void resolve_destinations(struct runtime_image *image)
         close(fd);
         char *whole = text_format("%s%s", real, mount->destination + strlen(above));
         snprintf(mount->destination, sizeof mount->destination, "%s", whole);
-        free(whole);
     }
 }
 
@@ -110,7 +108,6 @@ void runtime_image_close(struct runtime_image *image)
 {
     if (image->root >= 0)
         close(image->root);
-    free(image->mounts);
     *image = (struct runtime_image){.root = -1};
 }
 

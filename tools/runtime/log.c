@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,16 +33,12 @@ void runtime_log_add(const struct runtime_settings *settings, const struct runti
         if (status.st_size > LOG_MAX) { /* the last mebibyte is enough, and one before it */
             char *old = text_format("%s.1", settings->log);
             (void)rename(settings->log, old);
-            free(old);
         }
         text_time_rfc3339(now, tool_now_ns());
         char *printable = text_printable(text, true),
              *id = text_printable(arguments->id != NULL ? arguments->id : "-", true);
         char *line = text_format("%s %s: %s\n", now, id, printable);
         put(fd, line);
-        free(line);
-        free(id);
-        free(printable);
     }
     close(fd);
 }
@@ -67,9 +62,5 @@ void runtime_log_tell_engine(const struct runtime_arguments *arguments, const ch
     line = arguments->is_log_json ? text_format("%s\n", dumped)
                                   : text_format("time=\"%s\" level=error msg=%s\n", now, quoted);
     put(fd, line);
-    free(line);
-    free(quoted);
-    free(dumped);
-    json_decref(root);
     close(fd);
 }

@@ -110,9 +110,7 @@ static void create(const struct runtime_settings *settings, const struct runtime
         runtime_log_add(settings, arguments, line);
         if (next.is_required)
             refuse(arguments, reason);
-        free(line);
     }
-    free(reason);
 }
 
 /* Tells what is wrong with the settings. */
@@ -122,13 +120,11 @@ static void warn(const struct runtime_settings *settings, const struct runtime_a
     if (settings->wrong != NULL) {
         line = text_format("%s: this line was not understood: %s", settings->conf, settings->wrong);
         runtime_log_add(settings, arguments, line);
-        free(line);
     }
     if (settings->itself != NULL) {
         line = text_format("the next runtime %s is sparkguard-runtime or calls it: %s is used", settings->itself,
                            settings->next);
         runtime_log_add(settings, arguments, line);
-        free(line);
     }
 }
 
@@ -151,7 +147,6 @@ static void pass_unread(const struct runtime_settings *settings, const struct ru
     runtime_log_add(settings, arguments, line);
     if (settings->is_required && may_start(arguments))
         refuse(arguments, "its command line has an unknown option or command");
-    free(line);
 }
 
 static void exec_process(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
@@ -163,8 +158,6 @@ static void exec_process(const struct runtime_settings *settings, const struct r
     runtime_log_add(settings, arguments, line);
     if (next.is_required)
         refuse(arguments, reason);
-    free(line);
-    free(reason);
 }
 
 static void prepare(const struct runtime_settings *settings, const struct runtime_arguments *arguments)

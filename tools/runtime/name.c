@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -57,8 +56,6 @@ static char *of_docker(const json_t *config)
         json_t *known = load(path);
         const char *name = json_string_value(json_object_get(known, "Name"));
         char *found = copy(name != NULL ? name + strspn(name, "/") : NULL);
-        json_decref(known);
-        free(path);
         return found;
     }
     return NULL;
@@ -79,8 +76,6 @@ static char *of_podman(const char *bundle, const char *id)
             if (known != NULL && strcmp(known, id) == 0)
                 found = copy(json_string_value(json_array_get(json_object_get(one, "names"), 0)));
         }
-        json_decref(all);
-        free(path);
     }
     return found;
 }
@@ -95,7 +90,6 @@ static char *as_name(char *text)
             *p = '.';
     if (text != NULL && sg_is_name(text))
         return text;
-    free(text);
     return NULL;
 }
 

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -46,7 +45,7 @@ static int open_program(const struct search *search, const char *path, char real
     return fd;
 }
 
-/* Finds a program as the next runtime will. *path becomes its path inside; the caller frees it. */
+/* Finds a program as the next runtime will. *path becomes its path inside. */
 static int find(const struct search *search, const char *name, char **path, char real[PATH_MAX], struct stat *status)
 {
     int fd = -1;
@@ -57,12 +56,10 @@ static int find(const struct search *search, const char *name, char **path, char
     char *folders = text_copy(search->path, SIZE_MAX), *rest = folders;
     *path = NULL;
     for (char *folder; fd < 0 && (folder = strsep(&rest, ":")) != NULL;) {
-        free(*path);
         *path =
             text_format("%s%s%s/%s", folder[0] == '/' ? "" : search->folder, folder[0] == '/' ? "" : "/", folder, name);
         fd = open_program(search, *path, real, status);
     }
-    free(folders);
     return fd;
 }
 
@@ -141,7 +138,6 @@ static bool has_new_libc(const struct search *search, const char *loader, bool *
     for (size_t i = 0; fd < 0 && next != NULL; next = folders[i++]) {
         char *path = text_format("%s/libc.so.6", next);
         fd = runtime_image_read(search->image, path, real, &status);
-        free(path);
     }
     if (fd < 0)
         return false;
@@ -193,11 +189,8 @@ static char *judge(const struct search *search, char **words, size_t count, int 
     if (count == 0 || depth > SCRIPTS_DEEP)
         return text_copy("it names no program", 64);
     int fd = find(search, words[0], &path, real, &status);
-    if (fd < 0) {
-        reason = obstacle(words[0], LAUNCH_NOWHERE);
-        free(path);
-        return reason;
-    }
+    if (fd < 0)
+        return obstacle(words[0], LAUNCH_NOWHERE);
     elf_read_open(fd, &facts);
     size_t behind = behind_init(words, count, 0);
     if (is_env(path) && clears_preload(words + 1, count - 1))
@@ -211,7 +204,6 @@ static char *judge(const struct search *search, char **words, size_t count, int 
     else
         reason = obstacle(path, LAUNCH_UNSTARTABLE);
     close(fd);
-    free(path);
     return reason;
 }
 
@@ -228,7 +220,6 @@ static int open_guard(const struct runtime_image *image, const char *entry)
     for (size_t i = 0; fd < 0 && i < sizeof folders / sizeof folders[0]; i++) {
         char *path = text_format("%s/%s", folders[i], entry);
         fd = runtime_image_read(image, path, real, &status);
-        free(path);
     }
     return fd;
 }
@@ -258,7 +249,6 @@ char *runtime_program_guard_obstacle(const struct runtime_image *image, const js
     if (!facts.is_elf || (ours.is_elf && (facts.class != ours.class || facts.machine != ours.machine)))
         why = text_format("LD_PRELOAD names %s, which %s", entry,
                           fd < 0 ? "is not there" : "is no library that it could load");
-    free(entry);
     return why;
 }
 
@@ -278,9 +268,5 @@ char *runtime_program_obstacle(const struct runtime_image *image, const json_t *
     for (i = 0; (argument = json_array_get(arguments, i)) != NULL; i++)
         if (json_is_string(argument))
             words[count++] = text_copy(json_string_value(argument), SIZE_MAX);
-    char *reason = judge(&search, words, count, 0);
-    for (i = 0; i < count; i++)
-        free(words[i]);
-    free(words);
-    return reason;
+    return judge(&search, words, count, 0);
 }

@@ -47,7 +47,7 @@ int runtime_record_open_folder(const char *shared)
     return folder;
 }
 
-/* Returns the name of a container's record; NULL if the id cannot be one. The caller frees. */
+/* Returns the name of a container's record; NULL if the id cannot be one. */
 static char *name_of(const char *id)
 {
     bool is_name = id != NULL && id[0] != '\0' && id[0] != '.' && strchr(id, '/') == NULL && strlen(id) < 240;
@@ -82,7 +82,6 @@ static bool is_running(const char *state)
         json_t *root = read_file(folder, known[i][0], STATE_MAX);
         double pid = json_number_value(json_object_get(root, known[i][1]));
         is_found = pid > 0 && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
-        json_decref(root);
     }
     if (folder >= 0)
         close(folder);
@@ -117,7 +116,6 @@ static void sweep(int folder)
         const char *place = json_string_value(json_object_get(record, "state"));
         if (place != NULL && stat(place, &state) != 0 && errno == ENOENT)
             (void)unlinkat(folder, entry->d_name, 0);
-        json_decref(record);
     }
     if (list != NULL)
         closedir(list);
@@ -126,7 +124,7 @@ static void sweep(int folder)
 static json_t *make_record(const struct runtime_record *record)
 {
     json_t *root = json_object();
-    char *bundle = realpath(record->bundle, NULL);
+    char *bundle = tool_adopt(realpath(record->bundle, NULL));
     json_object_set_new(root, "id", json_of_text(record->id));
     json_object_set_new(root, "name", json_of_text(record->name));
     json_object_set_new(root, "cgroup", json_of_text(record->cgroup));
@@ -135,7 +133,6 @@ static json_t *make_record(const struct runtime_record *record)
     json_object_set_new(root, "time", json_of_time(tool_now_ns()));
     json_object_set_new(root, "bundle", json_of_text(bundle != NULL ? bundle : record->bundle));
     json_object_set_new(root, "state", json_of_text(record->state));
-    free(bundle);
     return root;
 }
 
@@ -145,9 +142,7 @@ const char *runtime_record_write(const char *shared, const struct runtime_record
     char *name = name_of(record->id);
     int folder = name != NULL ? runtime_record_open_folder(shared) : -1;
     if (folder < 0) {
-        why = name == NULL ? "its id is no file's name" : strerror(errno);
-        free(name);
-        return why;
+        return name == NULL ? "its id is no file's name" : strerror(errno);
     }
     sweep(folder);
     char *temporary = text_format(".%s.%d", name, (int)getpid());
@@ -160,10 +155,7 @@ const char *runtime_record_write(const char *shared, const struct runtime_record
         why = errno != 0 ? strerror(errno) : "it could not be written";
         (void)unlinkat(folder, temporary, 0);
     }
-    json_decref(root);
     close(folder);
-    free(temporary);
-    free(name);
     return why;
 }
 
@@ -178,11 +170,9 @@ void runtime_record_remove(const char *shared, const char *id, const char *state
             json_t *record = read_record(folder, name);
             if (is_of(record, state) && (is_forced || !is_running(json_string_value(json_object_get(record, "state")))))
                 (void)unlinkat(folder, name, 0);
-            json_decref(record);
             close(folder);
         }
     }
-    free(name);
 }
 
 char *runtime_record_bundle(const char *shared, const char *id, const char *state)
@@ -193,14 +183,12 @@ char *runtime_record_bundle(const char *shared, const char *id, const char *stat
         json_t *record = read_record(folder, name);
         const char *text = json_string_value(json_object_get(record, "bundle"));
         bundle = text != NULL && text[0] == '/' && is_of(record, state) ? text_copy(text, PATH_MAX) : NULL;
-        json_decref(record);
         close(folder);
     }
-    free(name);
     return bundle;
 }
 
-/* Of "a-b.slice" the path "/a.slice/a-b.slice", as systemd nests slices. The caller frees. */
+/* Of "a-b.slice" the path "/a.slice/a-b.slice", as systemd nests slices. */
 static char *slice_path(const char *slice)
 {
     char *path = text_copy("", 1);
@@ -208,9 +196,7 @@ static char *slice_path(const char *slice)
     for (size_t i = 1; i <= length; i++) {
         if (i != length && slice[i] != '-')
             continue;
-        char *longer = text_format("%s/%.*s.slice", path, (int)i, slice);
-        free(path);
-        path = longer;
+        path = text_format("%s/%.*s.slice", path, (int)i, slice);
     }
     return path;
 }
@@ -228,6 +214,5 @@ char *runtime_record_cgroup(const json_t *config, bool is_rootless)
         strlen(slice) <= sizeof ".slice" - 1 || strcmp(slice + strlen(slice) - (sizeof ".slice" - 1), ".slice") != 0)
         return NULL;
     char *above = slice_path(slice), *whole = text_format("%s/%s-%s.scope", above, prefix, name);
-    free(above);
     return whole;
 }

@@ -90,7 +90,6 @@ const char *runtime_document_read(struct runtime_document *document, const char 
 const char *runtime_document_write(struct runtime_document *document);
 /* Reads a whole number from 0 to UINT32_MAX, of the file or of json_integer(). Returns false if `value` is none. */
 bool runtime_document_number(const struct runtime_document *document, const json_t *value, uint32_t *number);
-void runtime_document_free(struct runtime_document *document);
 
 /* ---- image.c: files as the container will see them ---- */
 
@@ -120,10 +119,9 @@ const struct runtime_mount *runtime_image_mount_of(const struct runtime_image *i
 
 /* ---- program.c: whether the library can be preloaded there ---- */
 
-/* Returns why a guard that LD_PRELOAD names and that is not this runtime's cannot be loaded; NULL if there is none such, or it can.
- * The caller frees. */
+/* Returns why a guard that LD_PRELOAD names and that is not this runtime's cannot be loaded; NULL if there is none such, or it can. */
 char *runtime_program_guard_obstacle(const struct runtime_image *image, const json_t *process, const char *library);
-/* Returns why the program of `process` cannot be guarded; NULL if it can. The caller frees. */
+/* Returns why the program of `process` cannot be guarded; NULL if it can. */
 char *runtime_program_obstacle(const struct runtime_image *image, const json_t *process, const char *library);
 
 /* ---- shared.c: the shared directory ---- */
@@ -151,10 +149,10 @@ void runtime_edit_set_variable(json_t *process, const char *name, const char *va
 void runtime_edit_preload(json_t *process, bool is_last);
 /* Returns whether LD_PRELOAD names a libsparkguard.so that is not this runtime's. */
 bool runtime_edit_has_own_guard(const json_t *process);
-/* Returns the first entry of LD_PRELOAD that names a libsparkguard.so; "" if none does. The caller frees. */
+/* Returns the first entry of LD_PRELOAD that names a libsparkguard.so; "" if none does. */
 char *runtime_edit_own_guard(const json_t *process);
 void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group);
-/* Returns why the library or the directory has no place to be mounted at; NULL if both have. The caller frees. */
+/* Returns why the library or the directory has no place to be mounted at; NULL if both have. */
 char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
                                   bool is_shared);
 /* Mounts the library, the shared directory unless it is NULL, and over its folder of records, if it has one, nothing. */
@@ -167,7 +165,7 @@ void runtime_edit_annotate(json_t *config, const char *name, const char *value);
 
 /* ---- name.c ---- */
 
-/* Returns the container's name as its engine knows it, else its id; a name that SPARKGUARD_JOB can have. The caller frees. */
+/* Returns the container's name as its engine knows it, else its id; a name that SPARKGUARD_JOB can have. */
 char *runtime_name_find(const json_t *config, const char *bundle, const char *id);
 
 /* ---- record.c: SHARED/containers/ID.json, for sparkguard-report on the host ---- */
@@ -187,9 +185,9 @@ const char *runtime_record_write(const char *shared, const struct runtime_record
  * without force the record stays, and a later runtime_record_write() removes it. A record of another state folder is that of
  * another engine's container with the same id, and stays; `state` NULL: unknown. */
 void runtime_record_remove(const char *shared, const char *id, const char *state, bool is_forced);
-/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. The caller frees. */
+/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. */
 char *runtime_record_bundle(const char *shared, const char *id, const char *state);
-/* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. The caller frees. */
+/* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. */
 char *runtime_record_cgroup(const json_t *config, bool is_rootless);
 
 /* ---- log.c ---- */
@@ -203,11 +201,11 @@ void runtime_log_tell_engine(const struct runtime_arguments *arguments, const ch
 /* ---- container.c: the commands ---- */
 
 /* Prepares the bundle of create, run and restore. Returns NULL or why the container would run unguarded. *is_required: it must then
- * not be started; set as soon as it is known, for a signal handler. The caller frees. */
+ * not be started; set as soon as it is known, for a signal handler. */
 char *runtime_container_create(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                                bool *is_required);
 /* Prepares the process file of exec, or else its command line: *words becomes another one where that names variables. Returns NULL
- * or why the process would run unguarded. *is_required: as for runtime_container_create(). The caller frees. */
+ * or why the process would run unguarded. *is_required: as for runtime_container_create(). */
 char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                              char ***words, bool *is_required);
 /* Removes the record of a container that the next runtime is about to delete. */

@@ -45,7 +45,6 @@ static void take(struct runtime_settings *settings, const char *key, const char 
                                                  : NULL;
     bool is_path = value[0] == '/' || (value[0] != '\0' && place == &settings->next);
     if (place != NULL && is_path) {
-        free(*place);
         *place = text_copy(value, PATH_MAX);
     } else if (strcmp(key, "required") == 0 && (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0)) {
         settings->is_required = strcmp(value, "yes") == 0;
@@ -77,7 +76,6 @@ static void read_file(struct runtime_settings *settings)
         char *whole = text_copy(text, sizeof line);
         *equals = '\0';
         take(settings, trimmed(text), trimmed(equals + 1), whole);
-        free(whole);
     }
     fclose(file);
 }
@@ -97,7 +95,6 @@ static bool leads_back(const char *path)
     unsigned returns = 0;
     for (char *one; (one = strsep(&rest, ":")) != NULL;)
         returns += strcmp(one, path) == 0;
-    free(all);
     return returns >= RETURNS_MAX;
 }
 
@@ -113,7 +110,7 @@ static bool is_next(const char *file, bool *is_self)
     return false;
 }
 
-/* Returns the path of an executable that can be the next runtime; NULL if there is none. The caller frees. */
+/* Returns the path of an executable that can be the next runtime; NULL if there is none. */
 static char *find_next(const char *name, bool *is_self)
 {
     const char *path = getenv("PATH");
@@ -126,10 +123,7 @@ static char *find_next(const char *name, bool *is_self)
         char *file = text_format("%s/%s", folder[0] != '\0' ? folder : ".", name);
         if (is_next(file, is_self))
             found = file;
-        else
-            free(file);
     }
-    free(folders);
     return found;
 }
 
@@ -158,7 +152,6 @@ static void find_places(struct runtime_settings *settings)
         settings->library = text_copy(SG_LIBDIR "/libsparkguard.so", PATH_MAX);
     /* Root's directory belongs to a user who does not exist in a user's namespace. The library's own default is the user's. */
     if (settings->is_rootless || settings->shared == NULL) {
-        free(settings->shared);
         settings->shared = settings->is_rootless ? text_format("/dev/shm/sparkguard-%u", (unsigned)settings->host_uid)
                                                  : text_copy(SHARED, PATH_MAX);
     }
@@ -208,5 +201,4 @@ void runtime_settings_note_next(const struct runtime_settings *settings)
     const char *before = getenv(EXECUTED);
     char *list = text_format("%s%s%s", before != NULL ? before : "", before != NULL ? ":" : "", settings->next);
     (void)setenv(EXECUTED, list, 1);
-    free(list);
 }
