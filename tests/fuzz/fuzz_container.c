@@ -2,6 +2,7 @@
  * a process has in other PID namespaces. One text a file. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "common/procfs.h"
 #include "model/host/host.h"
 
@@ -24,11 +25,11 @@ static void name(const struct host_containers *containers, const char *id)
 {
     char *found = host_container_name(containers, id);
     fuzz_need(found != NULL && found[0] != '\0', "a container without a name");
-    free(found);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     struct host_containers containers = {0};
     const struct host_container *record;
     procfs_live_root = fuzz_folder();
@@ -42,10 +43,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     name(&containers, ID);
     name(&containers, "0123456789ab");
-    free(id);
-    host_containers_free(&containers);
     host_pids_forget();
     (void)host_pid_of(1, 1000, 4026531999u);
     (void)host_pid_of(7, 1000, 0);
+    tool_arena_release(mark);
     return 0;
 }

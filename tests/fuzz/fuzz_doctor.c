@@ -1,6 +1,7 @@
 /* What the doctor reads of a machine: one text a file. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "doctor/doctor.h"
 
 static const char *const file[] = {
@@ -24,6 +25,7 @@ FUZZ_CAPACITY(DOCTOR_TEXT_CAPACITY);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     (void)setenv("SPARKGUARD_SYSTEM_ROOT", fuzz_folder(), 1);
     fuzz_put_texts(file, FILES, data, size);
     struct doctor *doctor = doctor_examine();
@@ -31,6 +33,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     doctor_render_text(doctor, &style);
     doctor_render_json(doctor, fuzz_nowhere());
     doctor_render_script(doctor, fuzz_nowhere());
-    doctor_free(doctor);
+    tool_arena_release(mark);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* What the kernel says of the machine and of cgroups, as the library and the tools read it: one text a file. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "base/options.h"
 #include "admit/snapshot.h"
 #include "common/procfs.h"
@@ -40,6 +41,7 @@ static void look_as_library(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     if (sg_options.system_root[0] == '\0') {
         strcpy(sg_options.system_root, fuzz_folder());
         (void)setenv("SPARKGUARD_SYSTEM_ROOT", fuzz_folder(), 1);
@@ -48,6 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     look_as_library();
     char *nowhere = (char[]){"/nonexistent"};
     const struct model_scope scope = {.directories = &nowhere, .directory_count = 1};
-    model_free(model_build(&scope));
+    (void)model_build(&scope);
+    tool_arena_release(mark);
     return 0;
 }

@@ -2,6 +2,7 @@
  * the tools do. A program chooses its own name, which is in the midst of them. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "../../preload/core/base/text.h"
 
 static long fuzz_read_file(const char *path, char *buffer, size_t room);
@@ -47,6 +48,7 @@ static void name_site(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     uint64_t least, most;
     struct model model = {0};
     procfs_live_root = fuzz_folder();
@@ -60,8 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_need(least <= most, "the least is more than the most");
     model.machine.total_bytes = SG_UNKNOWN;
     model_unguarded_fill(&model, false);
-    model_unguarded_free(&model);
-    model_unguarded_containers_free(&model);
     name_site(data, size);
+    tool_arena_release(mark);
     return 0;
 }

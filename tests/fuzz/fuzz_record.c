@@ -2,6 +2,7 @@
  * other, except the hash of the command line into those of its run. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "launch/launch.h"
 #include "sparkguard_abi.h"
 
@@ -12,11 +13,15 @@ FUZZ_CAPACITY(BYTES);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     static struct sg_segment segment;
     static char before[BYTES], after[BYTES];
     static char *program[] = {"job", NULL};
-    const struct launch launch = {
-        .program = program, .directory = strdup(fuzz_path("live")), .child = 4711, .child_ticks = 9, .wait_status = 9};
+    const struct launch launch = {.program = program,
+                                  .directory = tool_adopt(strdup(fuzz_path("live"))),
+                                  .child = 4711,
+                                  .child_ticks = 9,
+                                  .wait_status = 9};
     segment.slot = (struct sg_slot){
         .magic = SG_ABI_MAGIC, .abi_version = SG_ABI_VERSION, .pid = 4711, .start_ticks = 9, .state = SG_STATE_RUNNING};
     memcpy(before, &segment, BYTES);
@@ -33,6 +38,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         was->command_hash == 0)
         was->command_hash = ((const struct sg_segment *)(const void *)after)->command_hash;
     fuzz_need(is_childs || memcmp(before, after, BYTES) == 0, "another's segment was written to");
-    free(launch.directory);
+    tool_arena_release(mark);
     return 0;
 }

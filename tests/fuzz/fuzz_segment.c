@@ -6,6 +6,7 @@
 #include <locale.h>
 #include <sys/file.h>
 
+#include "common/tool.h"
 #include "report/html/html.h"
 #include "report/plot/plot.h"
 #include "common/procfs.h"
@@ -69,17 +70,16 @@ static void show(const struct model_scope *scope)
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process) {
             report_render_process(job, process, &style);
-            struct model_timeline line = {calloc(1, sizeof *line.samples), 1};
+            struct model_timeline line = {tool_allocate(1, sizeof *line.samples), 1};
             line.samples[0].time_ns = 1;
             plot_add_known(&line, process);
             report_plot(fuzz_nowhere(), process, &line, NULL);
-            free(line.samples);
         }
-    model_free(model);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     static char *live, *past;
     if (live == NULL) {
         fuzz_put("root/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", 46);
@@ -111,5 +111,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)flock(owner, LOCK_EX);
     show(&(struct model_scope){.is_all = true, .wants_history = true, .wants_verdicts = true});
     (void)close(owner);
+    tool_arena_release(mark);
     return 0;
 }

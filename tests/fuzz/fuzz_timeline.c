@@ -2,6 +2,7 @@
  * changes, and whether that is whole, or longer than any. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "report/plot/plot.h"
 
 #define SEGMENT "1-1.segment"
@@ -27,6 +28,7 @@ static void make_well(struct sg_timeline *line)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     static struct sg_timeline file;
     static char *segment_path;
     struct model_process process = {.pid = 1, .command = (char *)(uintptr_t) "a", .job = (char *)(uintptr_t) "b"};
@@ -49,6 +51,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         plot_add_known(&line, &process);
         report_plot(fuzz_nowhere(), &process, &line, NULL);
     }
-    free(line.samples);
+    tool_arena_release(mark);
     return 0;
 }

@@ -6,7 +6,6 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/text.h"
@@ -52,7 +51,6 @@ void suggest_option(const char *tool, const struct argp *parser, char **argv)
         struct nearest nearest = {NULL, MOST_CHANGES + 1};
         char *name = text_copy(*argument + 2, strcspn(*argument + 2, "="));
         bool is_known = strcmp(name, "help") == 0 || find_option(parser, name, &nearest);
-        free(name);
         if (is_known)
             continue;
         if (nearest.word != NULL)

@@ -20,15 +20,21 @@ char *text_copy(const char *bytes, size_t capacity)
     return memcpy(tool_allocate(length + 1, 1), bytes, length);
 }
 
-char *text_format(const char *format, ...)
+char *text_formatv(const char *format, va_list arguments)
 {
     char *text;
-    va_list arguments;
-    va_start(arguments, format);
     if (vasprintf(&text, format, arguments) < 0)
         tool_end_without_memory();
-    va_end(arguments);
     return tool_adopt(text);
+}
+
+char *text_format(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = text_formatv(format, arguments);
+    va_end(arguments);
+    return text;
 }
 
 size_t text_utf8_next(const char *bytes, size_t left, uint32_t *code)

@@ -9,6 +9,7 @@
 #ifndef SG_TOOLS_COMMON_TEXT_H
 #define SG_TOOLS_COMMON_TEXT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +22,7 @@ enum { TEXT_SIZE_CAPACITY = 16, TEXT_TIME_CAPACITY = 40 };
 char *text_copy(const char *bytes, size_t capacity);
 /* Returns a new text formatted as by printf. */
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *text_formatv(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
 
 /* Decodes the first character of `left` > 0 bytes and returns its length in bytes. *code becomes its code point; for a
  * byte that is not UTF-8 the length is 1 and *code TEXT_NO_CODE. */

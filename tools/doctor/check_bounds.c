@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,18 +13,12 @@
 #include "common/tool.h"
 #include "sparkguard_bounds.h"
 
-/* Texts of files below the root. */
-struct texts {
-    char *bounds, *users, *groups;
-    struct sg_bounds_sources sources;
-};
-
-/* Returns the file's text, empty if it cannot be read, in *buffer, which the caller frees. */
-static struct sg_bounds_text read_text(const struct doctor *doctor, const char *path, char **buffer)
+/* Returns the file's text, empty if it cannot be read. */
+static struct sg_bounds_text read_text(const struct doctor *doctor, const char *path)
 {
-    *buffer = tool_allocate(DOCTOR_TEXT_CAPACITY, 1);
-    long length = doctor_read(doctor, path, *buffer, DOCTOR_TEXT_CAPACITY);
-    return (struct sg_bounds_text){*buffer, length > 0 ? (size_t)length : 0};
+    char *text = tool_allocate(DOCTOR_TEXT_CAPACITY, 1);
+    long length = doctor_read(doctor, path, text, DOCTOR_TEXT_CAPACITY);
+    return (struct sg_bounds_text){text, length > 0 ? (size_t)length : 0};
 }
 
 /* Returns the number of the first line that names a user or group that is not known, from 1, and whom it names in *who.
@@ -89,17 +82,16 @@ static void fix(struct doctor_finding *finding, const char *command)
 void doctor_check_bounds(struct doctor *doctor)
 {
     static const char id[] = "bounds";
-    struct texts texts;
+    struct sg_bounds_sources sources;
     struct stat status;
     struct doctor_finding *finding;
     char *path = text_format("%s" SG_BOUNDS_FILE, doctor->root);
     bool exists = stat(path, &status) == 0;
-    free(path);
     if (!exists) /* a machine without bounds hears nothing about them */
         return;
-    texts.sources.bounds = read_text(doctor, SG_BOUNDS_FILE, &texts.bounds);
-    texts.sources.users = read_text(doctor, "/etc/passwd", &texts.users);
-    texts.sources.groups = read_text(doctor, "/etc/group", &texts.groups);
+    sources.bounds = read_text(doctor, SG_BOUNDS_FILE);
+    sources.users = read_text(doctor, "/etc/passwd");
+    sources.groups = read_text(doctor, "/etc/group");
     if ((status.st_mode & S_IROTH) == 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
                              SG_BOUNDS_FILE " cannot be read by all users: it does not bound them.");
@@ -110,12 +102,9 @@ void doctor_check_bounds(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_WARNING, SG_BOUNDS_FILE " can be changed by others than root.");
         fix(finding, "sudo chown root:root " SG_BOUNDS_FILE " && sudo chmod 644 " SG_BOUNDS_FILE);
     } else {
-        finding = judge_text(doctor, id, &texts.sources);
+        finding = judge_text(doctor, id, &sources);
         if (finding->state != DOCTOR_FINE)
             fix(finding, "sudoedit " SG_BOUNDS_FILE "  # a line: USER, @GROUP or *, then limit=SIZE or reserve=SIZE");
     }
     finding->why = "It sets the largest limit and the smallest reserve of each user, and each program reads it.";
-    free(texts.bounds);
-    free(texts.users);
-    free(texts.groups);
 }

@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <glob.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 
@@ -60,10 +59,8 @@ static bool read_gpu(const struct doctor *doctor, char name[128], bool *is_unifi
             if (!is_found || *is_unified)
                 snprintf(name, 128, "%s", line);
             is_found = true;
-            free(line);
         }
     globfree(&found);
-    free(pattern);
     return is_found;
 }
 
@@ -92,11 +89,9 @@ static bool has_no_gpu(const struct doctor *doctor)
         char *file = text_format("%s/%s/vendor", bus, entry->d_name);
         is_found = entry->d_name[0] != '.' && doctor_read(doctor, file, vendor, sizeof vendor) > 0 &&
                    strncmp(vendor, "0x10de", 6) == 0;
-        free(file);
     }
     if (stream != NULL)
         closedir(stream);
-    free(path);
     return !is_found;
 }
 
@@ -308,7 +303,6 @@ static unsigned find_soname(const struct doctor *doctor, const char *name)
                 highest = value < 1000 && value > highest ? value : highest;
             }
         globfree(&found);
-        free(pattern);
     }
     return highest;
 }

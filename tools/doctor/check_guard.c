@@ -40,7 +40,6 @@ void doctor_check_library(struct doctor *doctor)
     }
     finding->why = "If the dynamic linker cannot preload the library, it prints one line and starts the program "
                    "unguarded.";
-    free(path);
 }
 
 /* Invalid settings: their number, a sentence about the first as "NAME=value", and the fix. */
@@ -58,12 +57,10 @@ static void take_fault(struct faults *faults, const char *entry, enum env_check 
         faults->sentence = text_format("%.120s: %s", entry, env_check_fault(option, strchr(entry, '=') + 1));
         char *good = text_copy(info->example, strcspn(info->example, "|"));
         faults->fix = text_format("export %s=%s", info->variable, good);
-        free(good);
     } else if (faults->count == 1) {
         faults->sentence = text_format("%.120s is not a variable of sparkguard", name);
         faults->fix = text_format("export %s=...  # was this meant?", info->variable);
     }
-    free(name);
 }
 
 static bool is_set_to(enum sg_option option, const char *value)
@@ -106,8 +103,6 @@ void doctor_check_settings(struct doctor *doctor)
     finding->why = "The default replaces a value that cannot be read, and a misspelt name has no effect.";
     doctor_figure(finding, "set_count", set);
     doctor_figure(finding, "fault_count", faults.count);
-    free(faults.sentence);
-    free(faults.fix);
 }
 
 /* Returns why the directory's ledger cannot be used, by the library's rules, as far as files show; NULL if it can. */

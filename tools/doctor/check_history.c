@@ -18,6 +18,7 @@
 
 #include "doctor/doctor.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 #define ROOM_LEAST (UINT64_C(64) << 20) /* the maximum size of the history */
 
@@ -82,11 +83,12 @@ static struct fault judge_folder(const char *path, const struct stat *status, bo
     return (struct fault){is_whole ? "it cannot be written to" : "it is not there and cannot be made", elsewhere};
 }
 
-/* Returns the type of the file system that holds the path, "" if unknown. The caller frees. */
+/* Returns the type of the file system that holds the path, "" if unknown. */
 static char *file_system_of(const struct doctor *doctor, const char *path)
 {
     char *mounts = text_format("%s/proc/self/mounts", doctor->root), *type = text_copy("", 0);
-    char *real = realpath(path, NULL), *root = realpath(doctor->root[0] != '\0' ? doctor->root : "/", NULL);
+    char *real = tool_adopt(realpath(path, NULL)),
+         *root = tool_adopt(realpath(doctor->root[0] != '\0' ? doctor->root : "/", NULL));
     size_t cut = root != NULL && root[1] != '\0' ? strlen(root) : 0, longest = 0;
     const char *below = real != NULL && strlen(real) >= cut ? real + cut : "";
     struct stat status;
@@ -103,14 +105,10 @@ static char *file_system_of(const struct doctor *doctor, const char *path)
         if (!is_above || length < longest) /* of several mounts on one path the last hides the others */
             continue;
         longest = length;
-        free(type);
         type = text_copy(entry.mnt_type, strlen(entry.mnt_type));
     }
     if (stream != NULL)
         endmntent(stream);
-    free(mounts);
-    free(real);
-    free(root);
     return type;
 }
 
@@ -174,9 +172,6 @@ static struct doctor_finding *add_folder(struct doctor *doctor, const char *fold
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The history is kept in %s%s.", path,
                              is_whole ? "" : ", which the first guarded process makes");
     }
-    free(existing);
-    free(path);
-    free(type);
     return finding;
 }
 
@@ -198,5 +193,4 @@ void doctor_check_history(struct doctor *doctor)
     }
     finding->why = "After a freeze and a power cut, only the history says which job it was and what it held.";
     doctor_figure(finding, "disk_free_bytes", free_bytes);
-    free(folder);
 }

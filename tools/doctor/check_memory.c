@@ -157,7 +157,6 @@ static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint
                 *large_bytes = bytes_add(*large_bytes, bytes);
         }
     }
-    free(text);
     return is_known;
 }
 

@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "doctor/doctor.h"
@@ -17,13 +16,10 @@
 
 enum { NAMED_MAX = 3 };
 
-/* Appends an item to a list such as "a, b"; frees and replaces the list. */
-static void append(char **list, char *item)
+/* Appends an item to a list such as "a, b". */
+static void append(char **list, const char *item)
 {
-    char *longer = text_format("%s%s%s", *list, **list ? ", " : "", item);
-    free(*list);
-    free(item);
-    *list = longer;
+    *list = text_format("%s%s%s", *list, **list ? ", " : "", item);
 }
 
 void doctor_check_zombies(struct doctor *doctor)
@@ -63,7 +59,6 @@ void doctor_check_zombies(struct doctor *doctor)
         "A zombie can hold memory: if its main thread ended and others did not, they keep all of it. A launcher "
         "that hangs and a driver that hangs leave such processes.";
     doctor_figure(finding, "zombie_count", count);
-    free(names);
 }
 
 void doctor_check_leftovers(struct doctor *doctor)
@@ -104,7 +99,6 @@ void doctor_check_leftovers(struct doctor *doctor)
     doctor_figure(finding, "orphan_count", shm.is_readable ? shm.orphan_count : SG_UNKNOWN);
     doctor_figure(finding, "orphan_bytes", shm.is_readable ? shm.orphan_bytes : SG_UNKNOWN);
     doctor_figure(finding, "killed_count", killed);
-    doctor_shm_free(&shm);
 }
 
 void doctor_check_unguarded(struct doctor *doctor)
@@ -135,7 +129,6 @@ void doctor_check_unguarded(struct doctor *doctor)
                              count, count == 1 ? "" : "es", count == 1 ? "s" : "", least_text, first->pid,
                              text_size(size_text, first->resident_bytes), command);
         finding->fix = text_format("kill -TERM %" PRIu32 "  # and start it again under sparkguard", first->pid);
-        free(command);
     }
     finding->why = "Requests of an unguarded process are not judged; it takes memory that was promised to guarded "
                    "processes, and its device memory does not show in its size.";

@@ -45,7 +45,6 @@ static struct monitor read_monitor(const struct doctor *doctor, uint32_t pid)
     if (share >= 0 && share <= 1 && end != threshold)
         monitor.percent = share * 100;
     monitor.is_off = refresh != NULL && strtoul(refresh, &end, 10) == 0 && end != refresh;
-    free(block);
     return monitor;
 }
 

@@ -54,7 +54,6 @@ static uint64_t used_of(const struct doctor *doctor, const struct mntent *entry)
     struct statfs status;
     char *path = text_format("%s%s", doctor->root, entry->mnt_dir);
     bool is_known = statfs(path, &status) == 0 && (uint64_t)status.f_type == TMPFS_MAGIC;
-    free(path);
     return is_known ? (uint64_t)(status.f_blocks - status.f_bfree) * (uint64_t)status.f_bsize : 0;
 }
 
@@ -67,7 +66,6 @@ static bool find_largest(const struct doctor *doctor, uint64_t total, uint64_t r
     char line[PATH_MAX + 1024], *mounts = text_format("%s/proc/self/mounts", doctor->root);
     bool is_file = stat(mounts, &status) == 0 && S_ISREG(status.st_mode); /* open(2) can have effects on devices */
     FILE *stream = is_file ? setmntent(mounts, "re") : NULL;
-    free(mounts);
     while (stream != NULL && getmntent_r(stream, &entry, line, sizeof line) != NULL) {
         if (!is_shared_memory(&entry))
             continue;
@@ -76,7 +74,6 @@ static bool find_largest(const struct doctor *doctor, uint64_t total, uint64_t r
         largest->count += growth > room_bytes;
         if (largest->path != NULL && growth <= most)
             continue;
-        free(largest->path);
         largest->path = text_copy(entry.mnt_dir, strlen(entry.mnt_dir));
         largest->size_bytes = size;
         largest->used_bytes = used;
@@ -129,5 +126,4 @@ void doctor_check_shm(struct doctor *doctor)
     finding->why = "Files in it are memory until they are removed, and nothing but the size of the mount bounds them.";
     doctor_figure(finding, "shared_memory_bytes", is_known && largest.path != NULL ? largest.size_bytes : SG_UNKNOWN);
     doctor_figure(finding, "room_bytes", is_known ? room : SG_UNKNOWN);
-    free(largest.path);
 }

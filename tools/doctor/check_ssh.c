@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "doctor/doctor.h"
@@ -111,7 +110,6 @@ static enum doctor_unit protected_bytes(const struct doctor *doctor, const char 
     bool is_from_kernel = doctor_read_number(doctor, path, bytes);
     bool is_there = doctor_exists(doctor, path);
     struct sg_size size;
-    free(path);
     if (is_from_kernel)
         return DOCTOR_UNIT_SET;
     *bytes = 0;
@@ -135,7 +133,6 @@ void doctor_check_ssh_memory(struct doctor *doctor)
     enum doctor_unit state = protected_bytes(doctor, group, unit, &own);
     enum doctor_unit slice_state = protected_bytes(doctor, "system.slice", "system.slice", &slice);
     struct doctor_finding *finding;
-    free(group);
     text_size(own_text, (uint64_t)own);
     text_size(slice_text, (uint64_t)slice);
     if (state == DOCTOR_UNIT_ABSENT && !has_server(doctor)) {

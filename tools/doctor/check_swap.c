@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "doctor/doctor.h"
@@ -73,7 +72,6 @@ void doctor_check_swap_at_boot(struct doctor *doctor)
     uint64_t count = 0;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
         count += is_swap_line(line);
-    free(text);
     if (doctor->is_contained) {
         finding = doctor_add_absent(doctor, id, "the host's, and this is a container");
     } else if (length < 0 && length != -ENOENT) {

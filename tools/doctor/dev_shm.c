@@ -61,10 +61,9 @@ static bool hold_mapped(const char *process, struct file *files)
     }
     if (stream != NULL && ferror(stream))
         failure = EIO;
+    free(line);
     if (stream != NULL)
         fclose(stream);
-    free(line);
-    free(path);
     return failure == 0 || failure == ENOENT || failure == ESRCH;
 }
 
@@ -83,7 +82,6 @@ static bool hold_open(const char *process, struct file *files)
     }
     if (stream != NULL)
         closedir(stream);
-    free(path);
     return failure == 0 || failure == ENOENT || failure == ESRCH;
 }
 
@@ -95,7 +93,6 @@ static struct file *list_files(const struct doctor *doctor, bool *is_readable)
     struct file *files = NULL, *file;
     struct stat status;
     *is_readable = stream != NULL;
-    free(path);
     while (stream != NULL && HASH_COUNT(files) < FILES_MAX && (entry = readdir(stream)) != NULL) {
         if (fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode) ||
             (uint64_t)status.st_blocks * 512 < FILE_LEAST)
@@ -114,7 +111,7 @@ void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
     *out = (struct doctor_shm){.is_certain = doctor->has_processes};
-    struct file *files = list_files(doctor, &out->is_readable), *file, *next;
+    struct file *files = list_files(doctor, &out->is_readable), *file;
     const struct file *largest = NULL;
     for (size_t i = 0; files != NULL && i < doctor->process_count; i++) {
         if (doctor->processes[i].state == 'Z')
@@ -122,7 +119,6 @@ void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out)
         char *process = text_format("%s/proc/%" PRIu32, doctor->root, doctor->processes[i].pid);
         bool is_mapped_known = hold_mapped(process, files), is_open_known = hold_open(process, files);
         out->is_certain = out->is_certain && is_mapped_known && is_open_known;
-        free(process);
     }
     for (file = files; file != NULL; file = file->hh.next) {
         if (file->is_held)
@@ -134,15 +130,5 @@ void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out)
     }
     out->name = text_copy(largest != NULL ? largest->name : "", NAME_MAX);
     out->is_name_plain = out->name[0] != '-' && strspn(out->name, plain) == strlen(out->name);
-    file = files;
     HASH_CLEAR(hh, files);
-    for (; file != NULL; file = next) {
-        next = file->hh.next;
-        free(file);
-    }
-}
-
-void doctor_shm_free(struct doctor_shm *shm)
-{
-    free(shm->name);
 }

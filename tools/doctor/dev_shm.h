@@ -15,6 +15,5 @@ struct doctor_shm {
 };
 
 void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out);
-void doctor_shm_free(struct doctor_shm *shm);
 
 #endif

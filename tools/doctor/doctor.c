@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/bytes.h"
@@ -24,13 +23,11 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum do
 {
     struct doctor_finding *finding = &doctor->finding[doctor->count++];
     va_list arguments;
-    char *sentence;
     va_start(arguments, format);
-    int length = vasprintf(&sentence, format, arguments);
+    finding->sentence = text_formatv(format, arguments);
     va_end(arguments);
     finding->id = id;
     finding->state = state;
-    finding->sentence = length < 0 ? text_copy("", 0) : sentence;
     return finding;
 }
 
@@ -81,19 +78,6 @@ const struct doctor_process *doctor_daemon_named(const struct doctor *doctor, co
             (doctor->processes[i].is_roots || is_in_unit(doctor, &doctor->processes[i])))
             return &doctor->processes[i];
     return NULL;
-}
-
-void doctor_free(struct doctor *doctor)
-{
-    for (size_t i = 0; i < doctor->count; i++) {
-        free(doctor->finding[i].sentence);
-        free(doctor->finding[i].fix);
-    }
-    model_free(doctor->model);
-    free(doctor->processes);
-    free(doctor->meminfo);
-    free(doctor->how);
-    free(doctor);
 }
 
 size_t doctor_count(const struct doctor *doctor, enum doctor_state state)

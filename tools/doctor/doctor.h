@@ -69,7 +69,6 @@ struct doctor {
 /* examine.c: collects facts about the machine; runs all checks. */
 struct doctor *doctor_learn(void);
 struct doctor *doctor_examine(void);
-void doctor_free(struct doctor *doctor);
 size_t doctor_count(const struct doctor *doctor, enum doctor_state state);
 int doctor_exit_status(const struct doctor *doctor);
 

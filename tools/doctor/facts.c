@@ -35,7 +35,6 @@ long doctor_read(const struct doctor *doctor, const char *path, char *text, size
         length = 0; /* systemd masks a file by a link to /dev/null */
     if (length <= 0)
         text[0] = '\0';
-    free(full);
     return length;
 }
 
@@ -53,9 +52,7 @@ bool doctor_exists(const struct doctor *doctor, const char *path)
 {
     struct stat status;
     char *full = text_format("%s%s", doctor->root, path);
-    bool exists = stat(full, &status) == 0;
-    free(full);
-    return exists;
+    return stat(full, &status) == 0;
 }
 
 uint64_t doctor_meminfo(const struct doctor *doctor, const char *key)
@@ -70,7 +67,6 @@ static bool read_process(const struct doctor *doctor, const char *number, struct
     long length = doctor_read(doctor, path, text, sizeof text);
     const char *state = strstr(text, "\nState:");
     uint64_t parent = procfs_number_after(text, "PPid");
-    free(path);
     if (length <= 0 || strncmp(text, "Name:\t", 6) != 0)
         return false;
     *process = (struct doctor_process){.pid = (uint32_t)strtoul(number, NULL, 10), .state = '?'};
@@ -115,7 +111,6 @@ static void list_processes(struct doctor *doctor)
     DIR *stream = opendir(path);
     const struct dirent *entry;
     size_t capacity = 0;
-    free(path);
     while (stream != NULL && doctor->process_count < PROCESSES_MAX && (entry = readdir(stream)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
@@ -124,7 +119,6 @@ static void list_processes(struct doctor *doctor)
             struct doctor_process *more = tool_allocate(capacity, sizeof *more);
             if (doctor->process_count > 0)
                 memcpy(more, doctor->processes, doctor->process_count * sizeof *more);
-            free(doctor->processes);
             doctor->processes = more;
         }
         doctor->process_count += read_process(doctor, entry->d_name, &doctor->processes[doctor->process_count]);

@@ -7,7 +7,6 @@
  * instead of running them.
  */
 #define _GNU_SOURCE
-#include <stdlib.h>
 #include <string.h>
 
 #include "doctor/doctor.h"
@@ -85,7 +84,6 @@ static void put_comment(FILE *stream, const char *label, const char *text)
     char *printable = text_printable(text, false);
     fprintf(stream, "# %s", label);
     style_words(&style, 0, STYLE_PLAIN, printable);
-    free(printable);
 }
 
 static void put_step(const struct doctor *doctor, size_t place, FILE *stream)

@@ -29,7 +29,6 @@ char *doctor_library_find(const struct doctor *doctor)
     char *path = text_format("%s" SG_LIBDIR "/libsparkguard.so", doctor->root);
     if (access(path, F_OK) == 0)
         return path;
-    free(path);
     return NULL;
 }
 

@@ -8,8 +8,7 @@
 
 enum doctor_library { DOCTOR_LIBRARY_GOOD, DOCTOR_LIBRARY_UNKNOWN, DOCTOR_LIBRARY_FOREIGN, DOCTOR_LIBRARY_BAD };
 
-/* Returns the library's path, or NULL if it is not found. Below a root only the library folder is searched. The caller
- * frees. */
+/* Returns the library's path, or NULL if it is not found. Below a root only the library folder is searched. */
 char *doctor_library_find(const struct doctor *doctor);
 
 /* Checks the library. Without a root it is preloaded into a program that does nothing, with the guard disabled. */

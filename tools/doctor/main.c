@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <locale.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,7 +83,6 @@ static bool take_setup(struct request *request, const char *text)
         return true;
     char *printable = text_printable(text, false);
     fprintf(stderr, "sparkguard-doctor: --setup=%s: --setup alone, or --setup=undo\n", printable);
-    free(printable);
     return false;
 }
 
@@ -139,7 +137,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         }
         printable = text_printable(argument, false);
         fprintf(stderr, "sparkguard-doctor: nothing to do with %s; see --help\n", printable);
-        free(printable);
         return EINVAL;
     case ARGP_KEY_END:
         fault = contradiction(request);
@@ -201,7 +198,6 @@ int main(int argc, char **argv)
         struct doctor *learned = doctor_learn();
         int printed =
             request.has_cdi ? setup_print_cdi(learned, stdout) : setup_print(learned, request.has_undo, stdout);
-        doctor_free(learned);
         return close_output(printed);
     }
     struct doctor *doctor = doctor_examine();
@@ -214,6 +210,5 @@ int main(int argc, char **argv)
         struct style style = style_of(stdout);
         doctor_render_text(doctor, &style);
     }
-    doctor_free(doctor);
     return close_output(status);
 }

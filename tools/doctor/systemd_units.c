@@ -64,14 +64,11 @@ static void take_drop_in(struct drop_ins *list, char *path)
 {
     for (size_t i = 0; i < list->count; i++)
         if (compare_names(&list->path[i], &path) == 0) {
-            free(list->path[i]);
             list->path[i] = path;
             return;
         }
     if (list->count < DROP_INS_MAX)
         list->path[list->count++] = path;
-    else
-        free(path);
 }
 
 /* Returns false if a folder exists and cannot be listed. */
@@ -91,8 +88,6 @@ static bool list_drop_ins(const struct doctor *doctor, const char *unit, struct 
         }
         if (stream != NULL)
             closedir(stream);
-        free(full);
-        free(folder);
     }
     if (list->count > 0)
         qsort(list->path, list->count, sizeof list->path[0], compare_names);
@@ -105,7 +100,6 @@ static int read_unit(const struct doctor *doctor, const char *unit, char *text)
     for (int i = FOLDERS - 1; i >= 0; i--) {
         char *path = text_format("%s/%s", folders[i], unit);
         long length = doctor_read(doctor, path, text, DOCTOR_TEXT_CAPACITY);
-        free(path);
         if (length >= 0)
             return 1;
         if (length != -ENOENT && length != -ENOTDIR)
@@ -128,9 +122,7 @@ enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit
         long length = doctor_read(doctor, list.path[i], text, DOCTOR_TEXT_CAPACITY);
         is_read = is_read && (length >= 0 || length == -ENOENT);
         read_key(text, key, &is_set, value);
-        free(list.path[i]);
     }
-    free(text);
     if (!is_read)
         return DOCTOR_UNIT_UNREADABLE;
     if (own == 0 && list.count == 0)
@@ -160,8 +152,6 @@ bool doctor_unit_mentions(const struct doctor *doctor, const char *unit, const c
     for (size_t i = 0; i < list.count; i++) {
         if (!is_there && doctor_read(doctor, list.path[i], text, DOCTOR_TEXT_CAPACITY) > 0)
             is_there = has_word(text, word);
-        free(list.path[i]);
     }
-    free(text);
     return is_there;
 }

@@ -3,7 +3,6 @@
  * findings take one line each.
  */
 #define _GNU_SOURCE
-#include <stdlib.h>
 #include <string.h>
 
 #include "doctor/doctor.h"
@@ -31,7 +30,6 @@ static void put_words(const struct style *style, enum style_colour colour, const
     char *printable = text_printable(text, style->is_utf8);
     fprintf(style->stream, "%*s", INDENT, "");
     style_words(style, INDENT, colour, printable);
-    free(printable);
 }
 
 /* Returns the length of the command up to and including its next " && " or " | ", after which a shell continues on the
@@ -58,7 +56,6 @@ static void put_command(const struct style *style, const char *command)
         fprintf(style->stream, "%.*s", (int)length, at);
     }
     fprintf(style->stream, "%s\n", style_colour_off(style, STYLE_BOLD));
-    free(printable);
 }
 
 static void put_problem(const struct style *style, const struct doctor_finding *finding)
@@ -79,7 +76,6 @@ static void put_fine(const struct style *style, const struct doctor_finding *fin
     put_state(style, finding->state);
     fprintf(style->stream, "%-*s", (int)id_width + 2, finding->id);
     style_words(style, INDENT + id_width + 2, STYLE_PLAIN, printable);
-    free(printable);
 }
 
 /* Prints the checks that do not apply, one paragraph for each thing that is not here. */
@@ -94,18 +90,14 @@ static void put_absent(const struct doctor *doctor, const struct style *style)
             if (finding->absent == NULL || strcmp(finding->absent, absent) != 0)
                 continue;
             is_told = is_told || k < i;
-            char *longer = text_format("%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", finding->id);
-            free(list);
-            list = longer;
+            list = text_format("%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", finding->id);
         }
         if (list != NULL && !is_told) {
             char *sentence = text_format("%s: does not apply here (%s)", list, absent);
             fprintf(style->stream, "%s%-*s%s", style_colour_on(style, STYLE_DIM), INDENT, "-",
                     style_colour_off(style, STYLE_DIM));
             style_words(style, INDENT, STYLE_DIM, sentence);
-            free(sentence);
         }
-        free(list);
     }
 }
 

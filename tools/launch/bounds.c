@@ -16,28 +16,26 @@
 #include "sparkguard_abi.h"
 #include "sparkguard_bounds.h"
 
-/* Reads a file into *buffer, which the caller frees. Returns its text, empty if it cannot be read. */
-static struct sg_bounds_text read_file(const char *path, char **buffer)
+/* Returns the text of a file, empty if it cannot be read. */
+static struct sg_bounds_text read_file(const char *path)
 {
+    char *text = NULL;
     size_t capacity = 0;
     FILE *file = fopen(path, "re");
-    ssize_t length = file != NULL ? getdelim(buffer, &capacity, '\0', file) : -1;
+    ssize_t length = file != NULL ? getdelim(&text, &capacity, '\0', file) : -1;
     if (file != NULL)
         fclose(file);
-    return (struct sg_bounds_text){*buffer, length > 0 ? (size_t)length : 0};
+    return (struct sg_bounds_text){tool_adopt(text), length > 0 ? (size_t)length : 0};
 }
 
-/* Returns the groups of a user by /etc/group, and their number; the caller frees. A user without a name has none. */
+/* Returns the groups of a user by /etc/group, and their number. A user without a name has none. */
 static gid_t *groups_of(uid_t user, int *count)
 {
     const struct passwd *entry = getpwuid(user);
     gid_t *groups = NULL;
     *count = 0;
-    while (entry != NULL && getgrouplist(entry->pw_name, entry->pw_gid, groups, count) < 0) {
-        groups = reallocarray(groups, (size_t)*count, sizeof *groups);
-        if (groups == NULL)
-            tool_end_without_memory();
-    }
+    while (entry != NULL && getgrouplist(entry->pw_name, entry->pw_gid, groups, count) < 0)
+        groups = tool_allocate((size_t)*count, sizeof *groups);
     return groups;
 }
 
@@ -45,17 +43,12 @@ static gid_t *groups_of(uid_t user, int *count)
 static struct sg_bounds bounds_below(const char *root, uid_t user)
 {
     struct sg_bounds bounds = {0};
-    char *path = text_format("%s" SG_BOUNDS_FILE, root), *buffer[3] = {NULL};
-    const struct sg_bounds_sources sources = {read_file(path, &buffer[0]), read_file("/etc/passwd", &buffer[1]),
-                                              read_file("/etc/group", &buffer[2])};
+    char *path = text_format("%s" SG_BOUNDS_FILE, root);
+    const struct sg_bounds_sources sources = {read_file(path), read_file("/etc/passwd"), read_file("/etc/group")};
     int count;
     gid_t *groups = groups_of(user, &count);
     const struct sg_bounds_user who = {user, groups, (size_t)count};
     (void)sg_bounds_find(&sources, &who, &bounds);
-    for (size_t i = 0; i < 3; i++)
-        free(buffer[i]);
-    free(groups);
-    free(path);
     return bounds;
 }
 
@@ -79,6 +72,5 @@ bool launch_bounds_allow(uid_t user, uint64_t limit_bytes, uint64_t reserve_byte
     char *name = user == getuid() ? text_copy("you", SIZE_MAX) : host_user_name(user);
     fprintf(stderr, "sparkguard: --set: " SG_BOUNDS_FILE " allows %s a %s of at %s %s; nothing is changed\n", name,
             exceeds ? "limit" : "reserve", exceeds ? "most" : "least", text_size(size, exceeds ? most : least));
-    free(name);
     return false;
 }

@@ -22,7 +22,6 @@ const char *launch_directory_fault(const char *path)
         char *copy = text_copy(path, strlen(path));
         bool can_be_made = errno == ENOENT && access(dirname(copy), W_OK | X_OK) == 0;
         int failure = errno;
-        free(copy);
         return can_be_made ? NULL : strerror(failure);
     }
     if (!S_ISDIR(status.st_mode))

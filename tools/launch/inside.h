@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the path of this program, or its name where the path is unknown. The caller frees. */
+/* Returns the path of this program, or its name where the path is unknown. */
 char *launch_own_path(void);
 
 /* Finds a function that the library exports. *function, a pointer to a function of `size` bytes, becomes NULL in a

@@ -162,7 +162,6 @@ bool launch_jail_wait(struct launch *launch, int failure_pipe)
     } else if (what != JAIL_IS_THERE) {
         char *words = read_words(launch->jail_words[0]);
         fprintf(stderr, "sparkguard: --jail: systemd-run made no scope: %s; nothing was started\n", words);
-        free(words);
     }
     close(launch->jail_words[0]);
     return what == JAIL_IS_THERE;

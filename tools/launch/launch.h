@@ -95,7 +95,7 @@ const char *launch_subcommand_near(const char *word);
  * frees both. */
 char *launch_find_library(const struct launch *launch, char **why);
 /* Returns the path of the library beside this tool, else in the library folder; NULL if in neither. `folder` becomes
- * the folder of this tool. The caller frees. */
+ * the folder of this tool. */
 char *launch_own_library(char folder[PATH_MAX]);
 /* Returns whether a file is readable and an ELF file. *is_ours: the file has this tool's architecture. */
 bool launch_is_library(const char *path, bool *is_ours);
@@ -128,9 +128,8 @@ struct launch_program {
 extern const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT];
 
 /* Finds the program as execvp(3) does, follows "#!" lines, also through env(1), and looks for an obstacle. Prints
- * nothing. Free it with launch_program_free(). */
+ * nothing. */
 void launch_program_judge(const char *name, const char *library, struct launch_program *program);
-void launch_program_free(struct launch_program *program);
 /* Prints why a program cannot be run, and what was probably meant, in one line on stderr. `failure` is the errno of
  * execvp(3). Returns the exit code: LAUNCH_NOT_FOUND or LAUNCH_NOT_EXECUTABLE. */
 int launch_program_say_failed(const char *tool, const char *name, int failure);

@@ -12,6 +12,7 @@
 
 #include "launch/launch.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 #ifndef SG_LIBDIR
 #define SG_LIBDIR "/usr/local/lib"
@@ -23,9 +24,7 @@ static const char library_name[] = "libsparkguard.so";
 static char *library_in(const char *folder)
 {
     char *path = text_format("%s/%s", folder, library_name);
-    char *absolute = realpath(path, NULL);
-    free(path);
-    return absolute;
+    return tool_adopt(realpath(path, NULL));
 }
 
 char *launch_own_library(char folder[PATH_MAX])
@@ -50,7 +49,7 @@ char *launch_find_library(const struct launch *launch, char **why)
 {
     char folder[PATH_MAX];
     bool is_ours;
-    char *path = launch->library != NULL ? realpath(launch->library, NULL) : launch_own_library(folder);
+    char *path = launch->library != NULL ? tool_adopt(realpath(launch->library, NULL)) : launch_own_library(folder);
     *why = NULL;
     if (path == NULL && launch->library != NULL)
         *why = text_format("--library=%s: %s", launch->library, strerror(errno));
@@ -63,7 +62,6 @@ char *launch_find_library(const struct launch *launch, char **why)
         *why = text_format("%s: LD_PRELOAD cannot hold a path with ':' or a blank in it", path);
     if (*why == NULL)
         return path;
-    free(path);
     return NULL;
 }
 
@@ -78,5 +76,4 @@ void launch_preload(const char *library)
     char *all =
         before != NULL && before[0] != '\0' ? text_format("%s:%s", library, before) : text_copy(library, length);
     setenv("LD_PRELOAD", all, 1);
-    free(all);
 }

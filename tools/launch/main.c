@@ -68,7 +68,6 @@ int main(int argc, char **argv)
     char *why, *library = launch_find_library(&launch, &why);
     if (library == NULL) {
         fprintf(stderr, "sparkguard: %s\n", why);
-        free(why);
         return LAUNCH_FAILED;
     }
     launch.library_name = strrchr(library, '/') + 1;
@@ -93,10 +92,8 @@ int main(int argc, char **argv)
     launch_preload(library); /* also beside musl: programs of glibc that it starts are guarded */
     int failure = launch_run(&launch);
     launch_pressure_end(&launch); /* also of a program that could not be started */
-    free(library);
     if (failure == 0)
         finish(&launch);
-    free(launch.directory);
     if (failure != 0)
         return failure;
     launch_end_like(launch.wait_status);

@@ -63,7 +63,6 @@ static void take_option(struct launch *launch, enum sg_option option, char *valu
         warn(option, name, value);
     else
         complain(launch, option, name, value);
-    free(name);
 }
 
 static void take_jail(struct launch *launch, const char *value)
@@ -87,7 +86,6 @@ static void take_claim(struct launch *launch, enum launch_claim_option option, c
     } else if (option == CLAIM_SIZE) {
         bad_value_warn_of_unit("sparkguard", name, value, info->example);
     }
-    free(name);
 }
 
 /* Returns 0, or EINVAL after a message about options that do not go together. */
@@ -256,8 +254,6 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         suggest_option("sparkguard", &parser, argv);
         exit(LAUNCH_USAGE);
     }
-    for (int i = 0; i < SG_OPTION_COUNT; i++)
-        free(help[i]);
 }
 
 static bool is_disabled(const struct launch *launch)
@@ -300,8 +296,6 @@ void launch_check_environment(struct launch *launch)
         char *name = text_printable(raw, false);
         fprintf(stderr, "sparkguard: %s is not a variable of sparkguard; did you mean %s?\n", name,
                 sg_option_table[option].variable);
-        free(name);
-        free(raw);
     }
 }
 

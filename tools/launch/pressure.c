@@ -98,7 +98,6 @@ void launch_pressure_end(struct launch *launch)
     close_listener(pressure);
     if (pressure->socket_path != NULL) {
         pressure_socket_remove(pressure->socket_path);
-        free(pressure->socket_path);
         pressure->socket_path = NULL;
     }
 }

@@ -66,8 +66,6 @@ static void remove_if_abandoned(const char *folder)
         (void)unlink(unnamed);
         pressure_socket_remove(path);
     }
-    free(unnamed);
-    free(path);
 }
 
 static void remove_abandoned(const char *parent)
@@ -77,7 +75,6 @@ static void remove_abandoned(const char *parent)
         if (strlen(entry->d_name) == strlen(FOLDER) && strncmp(entry->d_name, FOLDER, strcspn(FOLDER, "X")) == 0) {
             char *folder = text_format("%s/%s", parent, entry->d_name);
             remove_if_abandoned(folder);
-            free(folder);
         }
     if (directory != NULL)
         closedir(directory);
@@ -99,7 +96,6 @@ static int listen_at(const char *path)
             close(listener);
         errno = failure;
     }
-    free(unnamed);
     return is_made ? listener : -1;
 }
 
@@ -110,16 +106,13 @@ int pressure_socket_make(char **path)
     char *folder = text_format("%s/" FOLDER, parent);
     *path = NULL;
     if (mkdtemp(folder) == NULL) {
-        free(folder);
         return -1;
     }
     *path = text_format("%s/" NAME, folder);
-    free(folder);
     int listener = listen_at(*path);
     if (listener < 0) {
         int failure = errno;
         pressure_socket_remove(*path);
-        free(*path);
         *path = NULL;
         errno = failure;
     }
@@ -131,7 +124,6 @@ void pressure_socket_remove(const char *path)
     char *folder = text_copy(path, (size_t)(strrchr(path, '/') - path));
     (void)unlink(path);
     (void)rmdir(folder);
-    free(folder);
 }
 
 static void accept_all(struct pressure_listeners *listeners)

@@ -31,7 +31,7 @@ const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT] = {
     [LAUNCH_MUSL] = "is linked with musl, and the library needs glibc",
 };
 
-/* Returns the path at which execvp(3) would find a program; NULL if nowhere. The caller frees. */
+/* Returns the path at which execvp(3) would find a program; NULL if nowhere. */
 static char *find_program(const char *program)
 {
     char *folders, *rest = NULL, *found = NULL;
@@ -45,10 +45,8 @@ static char *find_program(const char *program)
         found = text_format("%s/%s", folder[0] ? folder : ".", program);
         if (access(found, X_OK) == 0 && stat(found, &status) == 0 && S_ISREG(status.st_mode))
             continue;
-        free(found);
         found = NULL;
     }
-    free(folders);
     return found;
 }
 
@@ -78,11 +76,9 @@ static char *interpreter_of(const char *line)
     while (is_env && (word = strsep(&rest, " \t\r")) != NULL) {
         if (word[0] == '\0' || word[0] == '-' || strchr(word, '=') != NULL)
             continue;
-        free(path);
         path = find_program(word);
         is_env = false;
     }
-    free(words);
     return path;
 }
 
@@ -128,8 +124,6 @@ void launch_program_judge(const char *name, const char *library, struct launch_p
         next = has_line ? interpreter_of(program->facts.script_line) : text_copy("/bin/sh", SIZE_MAX);
         if (program->script == NULL)
             program->script = program->path;
-        else
-            free(program->path);
         program->path = next != NULL ? next : text_copy("the interpreter", SIZE_MAX);
         program->obstacle = next != NULL ? startable(next) : LAUNCH_NOWHERE;
     }
@@ -144,11 +138,10 @@ static char *missing_interpreter(const char *program)
     char *path = find_program(program), interpreter[sizeof facts.script_line] = "";
     bool is_missing = path != NULL && elf_read(path, &facts) && sscanf(facts.script_line, " %255s", interpreter) == 1 &&
                       access(interpreter, F_OK) != 0;
-    free(path);
     return is_missing ? text_copy(interpreter, sizeof interpreter) : NULL;
 }
 
-/* Returns what was probably meant by a program that cannot be run, NULL if nothing is near. The caller frees it. */
+/* Returns what was probably meant by a program that cannot be run, NULL if nothing is near. */
 static char *probably_meant(const char *tool, const char *name, int failure)
 {
     bool is_launcher = strcmp(tool, "sparkguard") == 0;
@@ -176,18 +169,7 @@ int launch_program_say_failed(const char *tool, const char *name, int failure)
     char *shown = text_format("%s: cannot run %s: %s", tool, name, line);
     char *printable = text_printable(shown, false);
     fprintf(stderr, "%s\n", printable);
-    free(interpreter);
-    free(meant);
-    free(line);
-    free(shown);
-    free(printable);
     return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
-}
-
-void launch_program_free(struct launch_program *program)
-{
-    free(program->path);
-    free(program->script);
 }
 
 enum launch_obstacle launch_program_warn(const char *name, const char *library)
@@ -200,6 +182,5 @@ enum launch_obstacle launch_program_warn(const char *name, const char *library)
     if (obstacle != LAUNCH_NO_OBSTACLE)
         fprintf(stderr, "sparkguard: %s %s, so the library cannot be preloaded: it runs unguarded\n", program.path,
                 launch_obstacle_text[obstacle]);
-    launch_program_free(&program);
     return obstacle;
 }

@@ -15,7 +15,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -52,7 +51,6 @@ uint32_t launch_command_hash(char *const *program)
     for (; *program != NULL; program++) {
         char *word = text_format("%016" PRIx64 " %s", hash, *program);
         hash = sg_hash_text(word);
-        free(word);
     }
     uint32_t folded = (uint32_t)(hash ^ hash >> 32);
     return folded != 0 ? folded : 1;
@@ -147,9 +145,8 @@ static void record_below(const char *path, const struct launch *launch)
     for (long i = 0; i < count; i++)
         is_found = record_in(directory, names[i], launch) || is_found;
     if (count >= 0)
-        model_segment_names_free(names, count);
-    if (is_found)
-        (void)fsync(directory); /* syncs the name under which the child saved its last copy */
+        if (is_found)
+            (void)fsync(directory); /* syncs the name under which the child saved its last copy */
     close(directory);
 }
 
@@ -161,5 +158,4 @@ void launch_record(const struct launch *launch)
         if (history != NULL)
             record_below(history, launch);
     }
-    free(history);
 }

@@ -278,6 +278,5 @@ int launch_set(const struct launch *launch)
     const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->set_job};
     struct model *model = model_build(&scope);
     int code = set(launch, model);
-    model_free(model);
     return code;
 }

@@ -92,7 +92,6 @@ static void put_no_record(const struct launch *launch)
     }
     char *path = text_printable(launch->directory, false);
     fprintf(stderr, "; nothing on record: %s: %s (SPARKGUARD_DIR)", path, fault);
-    free(path);
 }
 
 static void put_end(const struct launch *launch, bool has_record)
@@ -131,7 +130,6 @@ static void put_peak(const struct outcome *outcome)
     if (parts[0] != '\0')
         fprintf(stderr, outcome->process_count > 1 ? " (%s)" : ": %s", parts);
     fputc('\n', stderr);
-    free(parts);
 }
 
 static void put_refusals(const struct outcome *outcome)
@@ -147,7 +145,6 @@ static void put_refusals(const struct outcome *outcome)
         fprintf(stderr, "; the last: %s of %s, %s %s (%s)", call, text_size(size, last->size_bytes),
                 text_size(left, last->usable_bytes), model_headroom_word(last->reason),
                 model_reason_name[last->reason]);
-        free(call);
     }
     fputc('\n', stderr);
 }
@@ -159,7 +156,6 @@ static void put_ended(const struct outcome *outcome)
         return;
     char *text = model_fate_text(outcome->ended, false);
     fprintf(stderr, "sparkguard: process %s", text);
-    free(text);
     if (outcome->ended_count > 1)
         fprintf(stderr, "; %zu more by their own", outcome->ended_count - 1);
     fputc('\n', stderr);
@@ -223,7 +219,6 @@ static void put_unguarded(const struct launch *launch, const struct unguarded *u
                 launch->children.unguarded_pid, name, text_size(size, unguarded->seen_bytes));
         if (launch->children.unguarded_advice != NULL)
             fprintf(stderr, "sparkguard: %s %s\n", name, launch->children.unguarded_advice);
-        free(name);
     }
     if (unguarded->unknown_bytes != 0)
         fprintf(stderr,
@@ -250,9 +245,6 @@ static void put_verdict(const struct launch *launch, const struct model *model, 
     struct model_job_verdict verdict = model_judge(of_run, count, &witness);
     char *text = text_printable(verdict.text, false);
     fprintf(stderr, "sparkguard: %s\n", text);
-    free(text);
-    free(verdict.text);
-    free(of_run);
 }
 
 /* The command that shows a process, as it can be typed: with the directory, where an option named it. */
@@ -263,8 +255,6 @@ static void put_command(const struct launch *launch, uint32_t pid)
     char *printable = text_printable(directory != NULL ? directory : "", false);
     fprintf(stderr, "sparkguard: see %s %s%s%s%" PRIu32 "\n", command, directory != NULL ? "--dir '" : "", printable,
             directory != NULL ? "' " : "", pid);
-    free(printable);
-    free(command);
 }
 
 void launch_summarize(const struct launch *launch)
@@ -297,5 +287,4 @@ void launch_summarize(const struct launch *launch)
                                                                       : outcome.largest;
         put_command(launch, asked->pid);
     }
-    model_free(model);
 }

@@ -1,7 +1,6 @@
 /*
  * breakdown.c - computes the parts of the machine's memory for a bar, and the composition of a process's peak.
  */
-#include <stdlib.h>
 
 #include "common/bytes.h"
 #include "common/text.h"
@@ -59,9 +58,7 @@ char *model_peak_text(const struct model_process *process)
             return text;
         is_taken[largest] = true;
         char size[TEXT_SIZE_CAPACITY];
-        char *longer = text_format("%s%s%s %s", text, text[0] ? ", " : "", model_domain_name[largest],
-                                   text_size(size, process->domain[largest].at_peak_bytes));
-        free(text);
-        text = longer;
+        text = text_format("%s%s%s %s", text, text[0] ? ", " : "", model_domain_name[largest],
+                           text_size(size, process->domain[largest].at_peak_bytes));
     }
 }

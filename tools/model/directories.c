@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <glob.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -37,14 +36,7 @@ static void add(struct model *model, const char *path, enum model_origin origin)
         return;
     if (is_there && model_directory_find(model, status.st_dev, status.st_ino) != NULL)
         return;
-    size_t count = model->directory_count;
-    if ((count & (count - 1)) == 0) {
-        struct model_directory *longer = tool_allocate(count ? 2 * count : 1, sizeof *longer);
-        if (count > 0)
-            memcpy(longer, model->directories, count * sizeof *longer);
-        free(model->directories);
-        model->directories = longer;
-    }
+    model->directories = tool_grow(model->directories, model->directory_count, sizeof *model->directories);
     model->directories[model->directory_count++] = (struct model_directory){
         .path = text_copy(path, strlen(path)),
         .origin = origin,
@@ -87,7 +79,6 @@ void model_directories_fill(struct model *model, const struct model_scope *scope
         return;
     char *path = model_default_directory();
     add(model, path, MODEL_DEFAULT);
-    free(path);
 }
 
 bool model_directories_are_read(const struct model *model)
@@ -114,11 +105,4 @@ bool model_directories_found_amiss(const struct model *model)
 bool model_directory_is_faulty(const struct model_directory *directory)
 {
     return directory->error != 0 && (directory->error != ENOENT || directory->origin == MODEL_NAMED);
-}
-
-void model_directories_free(struct model *model)
-{
-    for (size_t i = 0; i < model->directory_count; i++)
-        free(model->directories[i].path);
-    free(model->directories);
 }

@@ -1,7 +1,6 @@
 /*
  * fields.c - see fields.h.
  */
-#include <stdlib.h>
 
 #include "model/fields.h"
 
@@ -15,7 +14,6 @@ void model_process_fields(const struct model_process *process, const struct mode
     fields->text(out, "command", process->command);
     char *user = host_user_name(process->user);
     fields->text(out, "user", user);
-    free(user);
     fields->text(out, "container", process->container);
     fields->number(out, "host_pid", process->host_pid == 0 ? SG_UNKNOWN : process->host_pid);
     fields->text(out, "state", model_state_name[process->state]);

@@ -64,7 +64,6 @@ static void read_log(void)
     FILE *stream = fd >= 0 ? fdopen(fd, "r") : NULL;
     int64_t since_ns = boot_ns();
     size_t capacity = 0;
-    free(path);
     if (stream == NULL) {
         if (fd >= 0)
             close(fd);

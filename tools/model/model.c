@@ -40,14 +40,7 @@ static void complain(struct model *model, const char *directory, const char *nam
         model->unsaid_count++;
         return;
     }
-    if ((model->complaint_count & (model->complaint_count - 1)) == 0) {
-        size_t capacity = model->complaint_count ? 2 * model->complaint_count : 1;
-        char **longer = tool_allocate(capacity, sizeof *longer);
-        if (model->complaint_count > 0)
-            memcpy(longer, model->complaints, model->complaint_count * sizeof *longer);
-        free(model->complaints);
-        model->complaints = longer;
-    }
+    model->complaints = tool_grow(model->complaints, model->complaint_count, sizeof *model->complaints);
     model->complaints[model->complaint_count++] = text_format("%s/%s: %s", directory, name, why);
 }
 
@@ -56,7 +49,6 @@ void model_say_complaints(struct model *model)
     for (; model->said_count < model->complaint_count; model->said_count++) {
         char *complaint = text_printable(model->complaints[model->said_count], false);
         fprintf(stderr, "sparkguard-report: %s\n", complaint);
-        free(complaint);
     }
 }
 
@@ -68,7 +60,6 @@ void model_say_complaints_shortly(const struct model *model)
     size_t count = model->complaint_count + model->unsaid_count;
     fprintf(stderr, "sparkguard-report: %zu file%s not trusted, the first: %s\n", count, count == 1 ? " is" : "s are",
             first);
-    free(first);
 }
 
 /* Marks jobs of one name, which are different users'. */
@@ -101,7 +92,6 @@ static void add_process(struct model *model, struct model_process *process, cons
         note_name(model, job);
         DL_APPEND(model->jobs, job);
     }
-    free(key);
     DL_APPEND(job->processes, process);
 }
 
@@ -190,9 +180,7 @@ static void read_past(struct model *model, struct model_segment *segment, int di
     if (verdict != MODEL_GOOD)
         return;
     struct model_process *process = model_process_from(segment);
-    if (is_still_there(segment, process))
-        model_process_free(process);
-    else
+    if (!is_still_there(segment, process))
         add_process(model, process, model->directories[0].path, model->history, name);
 }
 
@@ -249,15 +237,6 @@ static bool may_read_found(struct model *model, int directory, const char *name)
     return true;
 }
 
-static void forget_found(struct model *model)
-{
-    struct model_found *found, *next;
-    HASH_ITER (hh, model->found, found, next) {
-        HASH_DEL(model->found, found);
-        free(found);
-    }
-}
-
 /* Reads all segments of a directory. `is_found`: a pattern matched the directory, which may belong to a stranger.
  * Returns 0, or the errno of opening it. */
 static int read_directory(struct model *model, struct model_segment *segment, const char *path, bool is_found,
@@ -291,7 +270,6 @@ static int read_directory(struct model *model, struct model_segment *segment, co
     model->is_terse = false;
     if (left_out >= 0)
         complain(model, path, names[left_out], "is not read, nor are others of its owner: there are too many");
-    model_segment_names_free(names, count);
     if (!is_history) {
         check_ledger(model, directory, path);
         model_machine_observe(model, directory, path);
@@ -332,11 +310,10 @@ static void read_all(struct model *model)
         if (model->history != NULL && i == 0)
             model->history_error = read_directory(model, &segment, model->history, false, true, &seen);
         directory->complaint_count = model->complaint_count - complaints;
-        model_segment_names_free(seen.names, (long)seen.count);
         HASH_CLEAR(hh, model->by_key);
         HASH_CLEAR(hh_name, model->by_name);
     }
-    model_segment_end(&segment);
+    HASH_CLEAR(hh, model->found);
 }
 
 uint64_t model_own_job(const char *name, bool is_new)
@@ -345,7 +322,6 @@ uint64_t model_own_job(const char *name, bool is_new)
     char *path = text_format("/proc/%s/status", first != NULL ? first : "self"), text[512];
     bool is_roots =
         first != NULL && procfs_read_text(path, text, sizeof text) > 0 && procfs_number_after(text, "\nUid:") == 0;
-    free(path);
     return name[0] != '\0' ? sg_job_hash(name, is_roots ? 0 : getuid()) : 0;
 }
 
@@ -379,25 +355,4 @@ struct model *model_build(const struct model_scope *scope)
     model_select_process(model, scope);
     model_parents_fill(model);
     return model;
-}
-
-void model_free(struct model *model)
-{
-    struct model_job *job, *next;
-    DL_FOREACH_SAFE (model->jobs, job, next)
-        model_job_free(job);
-    model_claims_free(&model->claims);
-    model_unguarded_free(model);
-    model_unguarded_containers_free(model);
-    host_containers_free(&model->containers);
-    for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY; i++)
-        free(model->other_directories[i]);
-    free(model->live_other_directory);
-    for (size_t i = 0; i < model->complaint_count; i++)
-        free(model->complaints[i]);
-    free(model->complaints);
-    model_directories_free(model);
-    forget_found(model);
-    free(model->history);
-    free(model);
 }

@@ -304,12 +304,11 @@ struct model {
 /* Returns the identity of a job of this user; 0: it has no name yet. In a job that root began, unless a new one begins
  * there, the user's processes are of root's job. */
 uint64_t model_own_job(const char *name, bool is_new);
-/* Returns the name of a job's user if another user's job has its name, else NULL. The caller frees. */
+/* Returns the name of a job's user if another user's job has its name, else NULL. */
 char *model_job_user(const struct model_job *job);
 
-/* Reads the directories, builds the model and narrows it to the scope. Never NULL; free it with model_free(). */
+/* Reads the directories, builds the model and narrows it to the scope. Never NULL. */
 struct model *model_build(const struct model_scope *scope);
-void model_free(struct model *model);
 /* Sets is_folded for the smallest processes of a job with very many: of its running or of its ended ones. Returns the
  * number of folded processes. */
 size_t model_fold(const struct model_job *job, bool is_running);
@@ -323,7 +322,6 @@ void model_say_complaints_shortly(const struct model *model);
 
 /* process.c: makes a process from a verified segment. */
 struct model_process *model_process_from(const struct model_segment *segment);
-void model_process_free(struct model_process *process);
 /* select.c: removes jobs outside of the scope; removes the processes of other PIDs, if the scope names one. */
 void model_select(struct model *model, const struct model_scope *scope);
 void model_select_process(struct model *model, const struct model_scope *scope);
@@ -333,16 +331,13 @@ bool model_scope_is_narrow(const struct model_scope *scope);
 void model_machine_observe(struct model *model, int directory, const char *path);
 void model_machine_fill(struct model *model);
 void model_unguarded_fill(struct model *model, bool wants_devices);
-void model_unguarded_free(struct model *model);
 /* Returns the machine's memory that a process takes, as far as it is known: its device memory too, unless that is known
  * to be a discrete GPU's. */
 uint64_t model_unguarded_bytes(const struct model *model, const struct model_unguarded *unguarded);
-void model_unguarded_containers_free(struct model *model);
 /* place.c: reads the records of containers, and fills the container of each process. */
 void model_places_fill(struct model *model);
 void model_other_directories_fill(struct model *model);
 void model_directories_fill(struct model *model, const struct model_scope *scope);
-void model_directories_free(struct model *model);
 /* Returns whether every directory could be read. */
 bool model_directories_are_read(const struct model *model);
 /* Returns whether all errors and complaints concern directories that a pattern matched, and there are any. Such a
@@ -360,7 +355,6 @@ void model_runs_fill(struct model_job *job);
 /* outcome.c: finds out whether the process's own watchdog ended it, and corrects its state. All other fields must be
  * filled. */
 void model_process_judge_end(struct model_process *process);
-void model_job_free(struct model_job *job);
 
 /* process.c: returns the most that its job held at one time, as far as this process knows: with its own resident
  * MAP_NORESERVE memory. */
@@ -397,10 +391,10 @@ bool model_machine_parts(const struct model_machine *machine, struct model_part 
 /* Returns the number of a process for people: its PID in this namespace, else that of its record. */
 uint32_t model_process_number(const struct model_process *process);
 /* Returns where a job's processes run or ran and for whom, where that is not the reader's own and not said by the job's
- * name: "container web, user alice". NULL: there is nothing to say. Printable; the caller frees. */
+ * name: "container web, user alice". NULL: there is nothing to say. Printable. */
 char *model_job_place(const struct model_job *job, bool is_utf8);
 
-/* Returns the composition of a process's peak, "device 60.0 GiB, heap 8.0 GiB"; "" if none. The caller frees. */
+/* Returns the composition of a process's peak, "device 60.0 GiB, heap 8.0 GiB"; "" if none. */
 char *model_peak_text(const struct model_process *process);
 
 /* Returns how a process ended: "exited with status 0", "killed by SIGKILL", "killed by SIGTERM from its own watchdog",
@@ -409,7 +403,7 @@ enum { MODEL_END_TEXT = 96 };
 const char *model_end_text(const struct model_process *process, char text[MODEL_END_TEXT]);
 
 /* Returns a text about a process that its watchdog ended: "4711 ended by its own watchdog at 13:07:42: " and the rest
- * of the watchdog's event. process->watchdog_event must not be NULL. The caller frees. */
+ * of the watchdog's event. process->watchdog_event must not be NULL. */
 char *model_fate_text(const struct model_process *process, bool is_utf8);
 
 /* Returns the word for the amount that a refusal found too small: "usable" memory, or memory "left" of a limit. */

@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,7 +44,6 @@ static bool has_records(int common, const char *name)
         return errno == EACCES || errno == EPERM;
     bool has_any = fstatat(fd, SG_REGISTRY_NAME, &status, AT_SYMLINK_NOFOLLOW) == 0;
     long count = has_any ? 0 : model_segment_names(fd, &segments);
-    model_segment_names_free(segments, count);
     close(fd);
     return has_any || count > 0;
 }
@@ -63,7 +61,6 @@ static bool has_processes(uid_t user)
                    fstatat(dirfd(stream), entry->d_name, &status, 0) == 0 && status.st_uid == user;
     if (stream != NULL)
         closedir(stream);
-    free(path);
     return is_found;
 }
 
@@ -89,7 +86,6 @@ static bool may_have_processes(int common, const char *name, const struct stat *
     long count = model_segment_names(fd, &segments);
     for (long i = 0; i < count && !has_any; i++)
         has_any = has_owner(fd, segments[i]);
-    model_segment_names_free(segments, count);
     close(fd);
     return has_any;
 }
@@ -99,7 +95,6 @@ static void keep_live(struct model *model, const char *name)
     char *path = text_format("%s" COMMON "%s", procfs_live_root, name);
     bool is_first = model->live_other_directory == NULL || strcmp(path, model->live_other_directory) < 0;
     model->live_other_directory_count++;
-    free(is_first ? model->live_other_directory : path);
     if (is_first)
         model->live_other_directory = path;
 }
@@ -117,7 +112,6 @@ static void keep(struct model *model, const char *name)
         place--;
     if (place == MODEL_OTHER_DIRECTORY_CAPACITY)
         return;
-    free(model->other_directories[MODEL_OTHER_DIRECTORY_CAPACITY - 1]);
     memmove(&model->other_directories[place + 1], &model->other_directories[place],
             (MODEL_OTHER_DIRECTORY_CAPACITY - 1 - place) * sizeof model->other_directories[0]);
     model->other_directories[place] = text_format("%s" COMMON "%s", procfs_live_root, name);
@@ -133,7 +127,6 @@ void model_other_directories_fill(struct model *model)
         return;
     char *common = text_format("%s" COMMON, procfs_live_root);
     DIR *stream = opendir(common);
-    free(common);
     const struct dirent *entry;
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
         if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 ||

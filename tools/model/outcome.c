@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/text.h"
@@ -116,9 +115,7 @@ char *model_fate_text(const struct model_process *process, bool is_utf8)
     bool is_ended = process->watchdog == MODEL_ENDED_IT;
     const char *end = is_ended ? "ended by its own watchdog" : model_end_text(process, buffer);
     char *detail = text_printable(process->watchdog_detail, is_utf8);
-    char *text =
-        text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
-                    text_clock_local(clock, process->watchdog_event->time_ns), detail[0] != '\0' ? ": " : "", detail);
-    free(detail);
-    return text;
+    return text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
+                       text_clock_local(clock, process->watchdog_event->time_ns), detail[0] != '\0' ? ": " : "",
+                       detail);
 }

@@ -2,7 +2,6 @@
  * place.c - finds the container of each process: of a running one by its cgroup, of an ended one by its record.
  */
 #define _GNU_SOURCE
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,7 +28,6 @@ static void fill_container(const struct model *model, struct model_process *proc
     const struct host_container *record;
     char *id = process->host_pid != 0 ? host_container_id(&model->containers, process->host_pid, &record) : NULL;
     process->container = id != NULL ? host_container_name(&model->containers, id) : container_by_record(model, process);
-    free(id);
 }
 
 void model_places_fill(struct model *model)
@@ -41,7 +39,6 @@ void model_places_fill(struct model *model)
             host_containers_read(&model->containers, model->directories[i].path, model->directories[i].owner);
     char *path = text_format("%s" RUNTIME_DIRECTORY, procfs_live_root);
     host_containers_read(&model->containers, path, 0);
-    free(path);
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             fill_container(model, process);
@@ -52,13 +49,10 @@ uint32_t model_process_number(const struct model_process *process)
     return process->host_pid != 0 ? process->host_pid : process->pid;
 }
 
-/* Appends a piece after a comma, and frees both. */
-static char *append(char *text, char *piece)
+/* Appends a piece after a comma. */
+static char *append(const char *text, char *piece)
 {
-    char *longer = text == NULL ? text_copy(piece, SIZE_MAX) : text_format("%s, %s", text, piece);
-    free(text);
-    free(piece);
-    return longer;
+    return text == NULL ? piece : text_format("%s, %s", text, piece);
 }
 
 /* Returns the first process of the last run that has another container than those before it, after `process`. */
@@ -87,7 +81,6 @@ char *model_job_place(const struct model_job *job, bool is_utf8)
         if (count++ < PLACES_SHOWN) {
             char *name = text_printable(process->container, is_utf8);
             text = append(text, text_format("container %s", name));
-            free(name);
         }
     if (count > PLACES_SHOWN)
         text = append(text, text_format("%zu more containers", count - PLACES_SHOWN));
@@ -95,8 +88,6 @@ char *model_job_place(const struct model_job *job, bool is_utf8)
         if (process->run == job->run_count - 1 && process->user != geteuid()) {
             char *user = host_user_name(process->user), *name = text_printable(user, is_utf8);
             text = append(text, text_format("user %s", name));
-            free(name);
-            free(user);
             break;
         }
     return text;

@@ -371,29 +371,3 @@ struct model_process *model_process_from(const struct model_segment *segment)
     model_process_judge_end(process);
     return process;
 }
-
-void model_process_free(struct model_process *process)
-{
-    free(process->refusals);
-    free(process->phases);
-    free(process->events);
-    free(process->sites);
-    free(process->command);
-    free(process->container);
-    free(process->job);
-    free(process->segment_path);
-    free(process);
-}
-
-void model_job_free(struct model_job *job)
-{
-    struct model_process *process, *next;
-    DL_FOREACH_SAFE (job->processes, process, next)
-        model_process_free(process);
-    for (size_t i = 0; i < job->run_count; i++)
-        free(job->runs[i].verdict.text);
-    free(job->runs);
-    free(job->name);
-    free(job->key);
-    free(job);
-}

@@ -4,7 +4,6 @@
  * Two processes belong to one run if they name the same first process, or if their lifetimes overlap. The overlap joins
  * the ranks of a distributed job that were started by hand with one job name and one limit.
  */
-#include <stdlib.h>
 
 #include "model/model.h"
 #include "common/bytes.h"

@@ -42,12 +42,6 @@ void model_segment_begin(struct model_segment *segment)
     *segment = (struct model_segment){.content = tool_allocate(1, 2 * (FILE_CAPACITY + 1))};
 }
 
-void model_segment_end(struct model_segment *segment)
-{
-    free(segment->content);
-    segment->content = NULL;
-}
-
 bool model_is_segment_name(const char *name)
 {
     size_t length = strlen(name), suffix = strlen(SG_SEGMENT_SUFFIX);
@@ -88,31 +82,19 @@ long model_segment_names(int directory, char ***names)
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
     if (stream == NULL)
         return -errno;
-    size_t count = 0, capacity = 64;
-    char **list = tool_allocate(capacity, sizeof *list);
+    size_t count = 0;
+    char **list = tool_allocate(1, sizeof *list);
     const struct dirent *entry;
     while (count < NAMES_MAX && (entry = readdir(stream)) != NULL) {
         if (!model_is_segment_name(entry->d_name))
             continue;
-        if (count == capacity) {
-            char **longer = tool_allocate(capacity *= 2, sizeof *longer);
-            memcpy(longer, list, count * sizeof *list);
-            free(list);
-            list = longer;
-        }
+        list = tool_grow(list, count, sizeof *list);
         list[count++] = text_copy(entry->d_name, sizeof entry->d_name);
     }
     closedir(stream);
     qsort(list, count, sizeof *list, compare_names);
     *names = list;
     return (long)count;
-}
-
-void model_segment_names_free(char **names, long count)
-{
-    for (long i = 0; i < count; i++)
-        free(names[i]);
-    free(names);
 }
 
 bool model_is_locked(int fd)

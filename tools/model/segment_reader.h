@@ -34,9 +34,8 @@ struct model_segment {
     unsigned waited; /* number of waits for files not yet set up; bounded, since anybody can make many such files */
 };
 
-/* Allocate and free the buffer of a reader. One reader serves many files, one at a time. */
+/* Allocates the buffer of a reader. One reader serves many files, one at a time. */
 void model_segment_begin(struct model_segment *segment);
-void model_segment_end(struct model_segment *segment);
 /* Reads and verifies the file `name` in an open directory. After GOOD the content is valid until the next read; for
  * BAD, `why` is the reason. Waits up to 15 ms for a file that is not set up yet. */
 enum model_verdict model_segment_read(struct model_segment *segment, int directory, const char *name,
@@ -45,18 +44,16 @@ enum model_verdict model_segment_read(struct model_segment *segment, int directo
 /* Returns whether a file name is one of a segment: "<anything>.segment", not hidden. */
 bool model_is_segment_name(const char *name);
 
-/* Lists the segments of an open directory, at most 65536, sorted by name. Returns their number, or -errno. Free the names with
- * model_segment_names_free(), which also accepts NULL with a negative count. */
+/* Lists the segments of an open directory, at most 65536, sorted by name. Returns their number, or -errno. */
 long model_segment_names(int directory, char ***names);
-void model_segment_names_free(char **names, long count);
 
 /* Returns whether another process holds the lock of an open segment. */
 bool model_is_locked(int fd);
 
-/* Returns SPARKGUARD_DIR, or /dev/shm/sparkguard-UID if unset. The caller frees. */
+/* Returns SPARKGUARD_DIR, or /dev/shm/sparkguard-UID if unset. */
 char *model_default_directory(void);
 
-/* Returns SPARKGUARD_HISTORY, or the user's default folder if unset; NULL if there is none. The caller frees. */
+/* Returns SPARKGUARD_HISTORY, or the user's default folder if unset; NULL if there is none. */
 char *model_history_directory(void);
 
 #endif

@@ -16,7 +16,6 @@
 static void drop_job(struct model *model, struct model_job *job)
 {
     DL_DELETE(model->jobs, job);
-    model_job_free(job);
     model->hidden_jobs++;
 }
 
@@ -88,7 +87,6 @@ static void keep_pid(struct model *model, uint32_t pid, bool is_all)
                 continue;
             model->hidden_namesakes += is_one;
             DL_DELETE(job->processes, process);
-            model_process_free(process);
         }
         if (job->processes == NULL)
             drop_job(model, job);

@@ -26,19 +26,11 @@ static int compare(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-static void *grow(void *array, size_t count, size_t element_bytes)
-{
-    void *grown = reallocarray(array, count, element_bytes);
-    if (grown == NULL)
-        tool_end_without_memory();
-    return grown;
-}
-
 static void add_claim(struct model_claims *claims, uint32_t number, const char *path)
 {
     const struct sg_registry_entry *entry = sg_observe_entry(number);
     bool is_queued = entry->claim_wanted_bytes != 0;
-    claims->at = grow(claims->at, claims->count + 1, sizeof *claims->at);
+    claims->at = tool_grow(claims->at, claims->count, sizeof *claims->at);
     claims->at[claims->count++] =
         (struct model_claim){.directory = path,
                              .job_hash = entry->slot.job_hash,
@@ -56,7 +48,7 @@ static void add_setting(struct model_claims *claims, const struct sg_registry_en
     for (size_t i = 0; i < claims->setting_count; i++)
         if (claims->settings[i].job_hash == entry->slot.job_hash && claims->settings[i].directory == path)
             return;
-    claims->settings = grow(claims->settings, claims->setting_count + 1, sizeof *claims->settings);
+    claims->settings = tool_grow(claims->settings, claims->setting_count, sizeof *claims->settings);
     claims->settings[claims->setting_count++] =
         (struct model_setting){.directory = path,
                                .job_hash = entry->slot.job_hash,
@@ -112,11 +104,4 @@ struct model_setting model_claims_setting_of(const struct model_claims *claims, 
 const char *model_claims_state(const struct model_job_claims *claims)
 {
     return claims->is_held ? "held" : claims->queue_position != 0 ? "queued" : "none";
-}
-
-void model_claims_free(struct model_claims *claims)
-{
-    free(claims->at);
-    free(claims->settings);
-    *claims = (struct model_claims){0};
 }

@@ -55,9 +55,7 @@ struct model_setting model_claims_setting_of(const struct model_claims *claims, 
 /* Returns "none", "queued" or "held". A job with a granted claim and a waiting one is "held". */
 const char *model_claims_state(const struct model_job_claims *claims);
 
-/* Adds the claims and settings of the registry that sg_observe() read last to *claims, which model_claims_free() frees.
- * `path`: its directory. */
+/* Adds the claims and settings of the registry that sg_observe() read last to *claims. `path`: its directory. */
 void model_claims_observe(struct model_claims *claims, const char *path);
-void model_claims_free(struct model_claims *claims);
 
 #endif

@@ -52,19 +52,18 @@ static enum model_verdict read_file(struct sg_timeline *line, int fd, char why[M
 static enum model_verdict read_still(struct sg_timeline *line, int fd, char why[MODEL_WHY_CAPACITY])
 {
     enum { READINGS_MAX = 32 };
-    struct sg_timeline *again = tool_allocate(1, sizeof *again);
-    enum model_verdict verdict = read_file(again, fd, why);
+    static struct sg_timeline again;
+    enum model_verdict verdict = read_file(&again, fd, why);
     uint32_t count = 1, agreed = 0;
     for (int i = 0; verdict == MODEL_GOOD && (agreed == 0 || agreed + 1 < count) && i < READINGS_MAX; i++) {
-        *line = *again;
-        verdict = read_file(again, fd, why);
-        count = line->sample_count < again->sample_count ? line->sample_count : again->sample_count;
+        *line = again;
+        verdict = read_file(&again, fd, why);
+        count = line->sample_count < again.sample_count ? line->sample_count : again.sample_count;
         for (agreed = 0; agreed < count; agreed++)
-            if (memcmp(&line->sample[agreed], &again->sample[agreed], sizeof line->sample[0]) != 0)
+            if (memcmp(&line->sample[agreed], &again.sample[agreed], sizeof line->sample[0]) != 0)
                 break;
     }
     line->sample_count = agreed;
-    free(again);
     return verdict;
 }
 
@@ -92,29 +91,26 @@ enum model_verdict model_timeline_read(struct model_timeline *timeline, const ch
     char *path = text_format("%.*s%s", (int)stem, segment_path, SG_TIMELINE_SUFFIX);
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     int error = errno;
-    free(path);
     if (fd < 0) {
         blame(why, strerror(error));
         return error == ENOENT ? MODEL_GONE : MODEL_BAD;
     }
-    struct sg_timeline *line = tool_allocate(1, sizeof *line);
-    enum model_verdict verdict = read_still(line, fd, why);
+    static struct sg_timeline line;
+    enum model_verdict verdict = read_still(&line, fd, why);
     close(fd);
-    for (uint32_t i = 0; verdict == MODEL_GOOD && i < line->sample_count; i++)
-        if (is_absurd(&line->sample[i]))
+    for (uint32_t i = 0; verdict == MODEL_GOOD && i < line.sample_count; i++)
+        if (is_absurd(&line.sample[i]))
             verdict = blame(why, "absurd figures in the time line");
     if (verdict == MODEL_GOOD) {
         timeline->count = 0;
-        timeline->samples = tool_allocate(line->sample_count + 1, sizeof *timeline->samples);
-        for (uint32_t i = 0; i < line->sample_count; i++)
-            if (line->sample[i].time_ns != 0) /* 0: the sample was being written */
-                timeline->samples[timeline->count++] = line->sample[i];
+        timeline->samples = tool_allocate(line.sample_count + 1, sizeof *timeline->samples);
+        for (uint32_t i = 0; i < line.sample_count; i++)
+            if (line.sample[i].time_ns != 0) /* 0: the sample was being written */
+                timeline->samples[timeline->count++] = line.sample[i];
         qsort(timeline->samples, timeline->count, sizeof *timeline->samples, compare_times);
     }
-    free(line);
     if (verdict != MODEL_GOOD || timeline->count > 0)
         return verdict;
-    free(timeline->samples);
     timeline->samples = NULL;
     return MODEL_GONE;
 }

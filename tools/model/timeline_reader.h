@@ -8,7 +8,7 @@
 #include "model/segment_reader.h"
 
 struct model_timeline {
-    struct sg_sample *samples; /* the caller frees */
+    struct sg_sample *samples;
     size_t count;
 };
 

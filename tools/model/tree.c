@@ -64,6 +64,5 @@ size_t model_fold(const struct model_job *job, bool is_running)
     qsort(list, count, sizeof(struct model_process *), compare_sizes);
     for (size_t i = shown; i < count; i++)
         list[i]->is_folded = true;
-    free(list);
     return total - shown;
 }

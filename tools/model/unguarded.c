@@ -69,20 +69,6 @@ static char *read_command(uint32_t pid, const char *status)
     return text_copy(status + 6, (size_t)(strchrnul(status, '\n') - status - 6));
 }
 
-static void free_one(struct model_unguarded *unguarded)
-{
-    free(unguarded->command);
-    free(unguarded->container);
-    free(unguarded->reason);
-}
-
-void model_unguarded_free(struct model *model)
-{
-    for (size_t i = 0; i < model->unguarded_count; i++)
-        free_one(&model->unguarded[i]);
-    model->unguarded_count = 0;
-}
-
 uint64_t model_unguarded_bytes(const struct model *model, const struct model_unguarded *unguarded)
 {
     bool is_apart = model->machine.unified == 0 || unguarded->device_bytes == SG_UNKNOWN;
@@ -99,7 +85,7 @@ static void keep(struct model *model, const struct model_unguarded *candidate, c
     if (place == MODEL_UNGUARDED_CAPACITY)
         return;
     if (model->unguarded_count == MODEL_UNGUARDED_CAPACITY)
-        free_one(&model->unguarded[--model->unguarded_count]);
+        model->unguarded_count--;
     memmove(&model->unguarded[place + 1], &model->unguarded[place],
             (model->unguarded_count - place) * sizeof model->unguarded[0]);
     model->unguarded[place] = *candidate;
@@ -115,7 +101,6 @@ static void explain(const struct model *model, struct model_unguarded *unguarded
     if (id != NULL)
         unguarded->container = host_container_name(&model->containers, id);
     unguarded->reason = host_unguarded_reason(id != NULL ? record : NULL, unguarded->pid);
-    free(id);
 }
 
 void model_unguarded_fill(struct model *model, bool wants_devices)

@@ -4,7 +4,6 @@
  * Pages of files are left out, and shared memory counts as much as the process with the most of it has: the processes
  * of a container mostly share one library and one segment.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/bytes.h"
@@ -25,20 +24,14 @@ void model_unguarded_containers_add(struct model_unguarded_sums *sums, const str
         return;
     while (at < sums->count && strcmp(sums->at[at].id, id) != 0)
         at++;
-    if (at == sums->count && (at & (at - 1)) == 0) {
-        struct model_unguarded_container *longer = tool_allocate(at ? 2 * at : 1, sizeof *longer);
-        if (at > 0)
-            memcpy(longer, sums->at, at * sizeof *longer);
-        free(sums->at);
-        sums->at = longer;
-    }
+    if (at == sums->count)
+        sums->at = tool_grow(sums->at, sums->count, sizeof *sums->at);
     struct model_unguarded_container *sum = &sums->at[at];
     if (at == sums->count) {
         *sum =
             (struct model_unguarded_container){.id = id, .device_bytes = process->device_bytes, .user = process->user};
         sums->count++;
     } else {
-        free(id);
         bool is_known = sum->device_bytes != SG_UNKNOWN && process->device_bytes != SG_UNKNOWN;
         sum->device_bytes = is_known ? bytes_add(sum->device_bytes, process->device_bytes) : SG_UNKNOWN;
     }
@@ -50,13 +43,6 @@ void model_unguarded_containers_add(struct model_unguarded_sums *sums, const str
         sum->largest_pid = process->pid;
         sum->user = process->user;
     }
-}
-
-static void free_container(struct model_unguarded_container *container)
-{
-    free(container->id);
-    free(container->name);
-    free(container->reason);
 }
 
 /* The order of the list: the largest first, by what of it is the machine's. */
@@ -82,25 +68,14 @@ void model_unguarded_containers_keep(struct model_unguarded_sums *sums, struct m
         sum->resident_bytes = bytes_add(sum->anonymous_bytes, sum->shared_bytes);
         while (place > 0 && size_of(model, &kept[place - 1]) < size_of(model, sum))
             place--;
-        if (place == MODEL_UNGUARDED_CAPACITY || size_of(model, sum) < least_bytes) {
-            free_container(sum);
+        if (place == MODEL_UNGUARDED_CAPACITY || size_of(model, sum) < least_bytes)
             continue;
-        }
         if (model->unguarded_container_count == MODEL_UNGUARDED_CAPACITY)
-            free_container(&kept[--model->unguarded_container_count]);
+            model->unguarded_container_count--;
         memmove(&kept[place + 1], &kept[place], (model->unguarded_container_count - place) * sizeof *kept);
         kept[place] = *sum;
         model->unguarded_container_count++;
     }
-    free(sums->at);
-    *sums = (struct model_unguarded_sums){0};
     for (size_t i = 0; i < model->unguarded_container_count; i++)
         explain(model, &kept[i]);
-}
-
-void model_unguarded_containers_free(struct model *model)
-{
-    for (size_t i = 0; i < model->unguarded_container_count; i++)
-        free_container(&model->unguarded_containers[i]);
-    model->unguarded_container_count = 0;
 }

@@ -16,7 +16,7 @@ struct model_unguarded_sums {
 /* Adds an unguarded process to the sum of its container, if it is in one. `status` is its /proc/PID/status. */
 void model_unguarded_containers_add(struct model_unguarded_sums *sums, const struct model *model,
                                     const struct model_unguarded *process, const char *status);
-/* Moves the largest sums of `least_bytes` or more into the model, and frees the others. */
+/* Moves the largest sums of `least_bytes` or more into the model. */
 void model_unguarded_containers_keep(struct model_unguarded_sums *sums, struct model *model, uint64_t least_bytes);
 
 #endif

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/bytes.h"
 #include "common/procfs.h"
@@ -98,7 +97,6 @@ static void take_headroom(struct run *run, const struct model_process *process)
         return;
     for (size_t i = 0; i < timeline.count; i++)
         see_headroom(run, timeline.samples[i].usable_bytes, timeline.samples[i].reserve_bytes);
-    free(timeline.samples);
 }
 
 static void take_process(struct run *run, const struct model_process *process)
@@ -184,9 +182,7 @@ static char *end_of(const struct run *run)
                       : end_by_signal(run, victim, held);
     if (run->count == 1)
         return words;
-    char *longer = text_format("process %" PRIu32 " %s", victim->pid, words);
-    free(words);
-    return longer;
+    return text_format("process %" PRIu32 " %s", victim->pid, words);
 }
 
 /* Returns "refused 3 times for its limit". */
@@ -269,8 +265,6 @@ static char *words_of_survivor(const struct run *run)
                             status, enough);
     else
         words = text_format("%s%s%s%s", status, status[0] ? ", " : "", is_running ? "still running, " : "", middle);
-    free(middle);
-    free(enough);
     return words;
 }
 
@@ -282,10 +276,7 @@ static char *words_of(const struct run *run)
     if (run->refused_count == 0)
         return end;
     char *refusals = refusals_of(run);
-    char *words = text_format("%s; %s", end, refusals);
-    free(end);
-    free(refusals);
-    return words;
+    return text_format("%s; %s", end, refusals);
 }
 
 static char *with_unguarded(char *words, const struct model_witness *witness)
@@ -293,10 +284,8 @@ static char *with_unguarded(char *words, const struct model_witness *witness)
     char size[TEXT_SIZE_CAPACITY];
     if (witness->unguarded_bytes == 0)
         return words;
-    char *longer = text_format("%s; child %" PRIu32 " (%s) is not guarded, held %s", words, witness->unguarded_pid,
-                               witness->unguarded_name, text_size(size, witness->unguarded_bytes));
-    free(words);
-    return longer;
+    return text_format("%s; child %" PRIu32 " (%s) is not guarded, held %s", words, witness->unguarded_pid,
+                       witness->unguarded_name, text_size(size, witness->unguarded_bytes));
 }
 
 static enum model_verdict_code code_of(const struct run *run)
@@ -381,6 +370,5 @@ void model_verdicts_fill(struct model *model)
                 see_unguarded(&witness, model, of_run, count);
             job->runs[i].verdict = model_judge(of_run, count, &witness);
         }
-        free(of_run);
     }
 }

@@ -25,7 +25,7 @@ extern const char *const model_verdict_code_name[MODEL_VERDICT_WATCHDOG + 1];
 
 struct model_job_verdict {
     enum model_verdict_code code;
-    char *text; /* the owner frees */
+    char *text;
 };
 
 /* What the launcher has seen of a run and the records do not tell. All zero: nothing. */
@@ -41,7 +41,7 @@ struct model;
 struct model_process;
 
 /* Judges one run. `processes` are those of the run, the first one first; at least one. Reads their time lines, and the
- * kernel's log if one of them was killed. The caller frees the text. */
+ * kernel's log if one of them was killed. */
 struct model_job_verdict model_judge(const struct model_process *const *processes, size_t count,
                                      const struct model_witness *witness);
 /* Fills the verdict of each run of the model's jobs. */

@@ -27,7 +27,6 @@ static bool is_ours_alone(const char *path, const struct stat *link)
     struct stat folder;
     char *copy = text_copy(path, strlen(path));
     bool is_known = stat(dirname(copy), &folder) == 0;
-    free(copy);
     return is_known && (link->st_uid == geteuid() || link->st_uid == 0) &&
            (folder.st_uid == geteuid() || folder.st_uid == 0) && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
@@ -98,7 +97,6 @@ static int replace_file(const struct output *output, const char *path)
         if (error != 0)
             (void)unlink(beside);
     }
-    free(beside);
     return error;
 }
 
@@ -117,6 +115,5 @@ int report_output_write(const char *path, const char *what, void (*put)(FILE *st
         return REPORT_SHOWN;
     char *name = text_printable(strcmp(path, "-") == 0 ? what : path, false);
     fprintf(stderr, "sparkguard-report: cannot write %s: %s\n", name, strerror(error));
-    free(name);
     return REPORT_UNTRUSTED;
 }

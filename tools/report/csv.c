@@ -3,7 +3,6 @@
  * object's name before its own: "domains.heap.live_bytes".
  */
 #define _GNU_SOURCE
-#include <stdlib.h>
 
 #include "common/csv.h"
 #include "model/fields.h"
@@ -20,7 +19,6 @@ static void put_key(struct row *row, const char *key)
 {
     char *whole = text_format("%s%s", row->prefix, key);
     csv_text(&row->csv, whole);
-    free(whole);
 }
 
 static void put_text(void *out, const char *key, const char *text)
@@ -32,7 +30,6 @@ static void put_text(void *out, const char *key, const char *text)
     }
     char *printable = text != NULL ? text_printable(text, true) : NULL;
     csv_text(&row->csv, printable);
-    free(printable);
 }
 
 static void put_number(void *out, const char *key, uint64_t number)
@@ -66,7 +63,6 @@ static void put_row(struct row *row, const struct model_job *job, const struct m
         char *prefix = text_format("domains.%s.", model_domain_name[i]);
         row->prefix = prefix;
         model_domain_fields(&process->domain[i], &fields);
-        free(prefix);
     }
     row->prefix = "peak_domains.";
     for (int i = 0; i < SG_DOMAIN_COUNT; i++)

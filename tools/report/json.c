@@ -2,7 +2,6 @@
  * json.c - prints the model in the format that scripts rely on ("schema": 1). Every key is always present; unknown is
  * null.
  */
-#include <stdlib.h>
 
 #include "common/json.h"
 #include "model/fields.h"
@@ -250,7 +249,6 @@ static void add_settings(json_t *object, const struct model *model, const struct
     json_object_set_new(object, "set_by", json_of_text(user));
     bool is_bounded = job->is_limit_bound || job->is_reserve_bound;
     json_object_set_new(object, "bounded_by", json_of_text(is_bounded ? SG_BOUNDS_FILE : NULL));
-    free(user);
 }
 
 static json_t *job_of(const struct model *model, const struct model_job *job)
@@ -283,7 +281,6 @@ static json_t *unguarded_of(const struct model_unguarded *unguarded)
     json_object_set_new(object, "resident_bytes", json_of_number(unguarded->resident_bytes));
     json_object_set_new(object, "device_bytes", json_of_number(unguarded->device_bytes));
     json_object_set_new(object, "reason", json_of_text(unguarded->reason));
-    free(user);
     return object;
 }
 
@@ -298,7 +295,6 @@ static json_t *unguarded_container_of(const struct model_unguarded_container *co
     json_object_set_new(object, "resident_bytes", json_of_number(container->resident_bytes));
     json_object_set_new(object, "device_bytes", json_of_number(container->device_bytes));
     json_object_set_new(object, "reason", json_of_text(container->reason));
-    free(user);
     return object;
 }
 

@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report/report.h"
@@ -62,7 +61,6 @@ static void put_legend(const struct model_part part[MODEL_PART_COUNT], const str
                                   model_part_name[i], text_size(size, part[i].bytes));
         bool is_full = i == MODEL_PART_CAPACITY && part[i].bytes == 0;
         style_flow(style, &column, "  ", is_full ? STYLE_RED : appearances[i].colour, piece);
-        free(piece);
     }
     fputc('\n', style->stream);
 }
@@ -75,7 +73,6 @@ static void put_figure(const struct style *style, size_t *column, const char *wo
         return;
     char *piece = text_format("%s %s", word, text_size(size, bytes));
     style_flow(style, column, ", ", STYLE_PLAIN, piece);
-    free(piece);
 }
 
 static void put_headline(const struct model_machine *machine, const struct style *style)
@@ -84,7 +81,6 @@ static void put_headline(const struct model_machine *machine, const struct style
     size_t column = 0;
     char *piece = text_format("machine %s", text_size(size, machine->total_bytes));
     style_flow(style, &column, "", STYLE_BOLD, piece);
-    free(piece);
     if (machine->unified == 1)
         style_flow(style, &column, ", ", STYLE_PLAIN, "unified memory");
     put_figure(style, &column, "usable", machine->usable_bytes);
@@ -94,7 +90,6 @@ static void put_headline(const struct model_machine *machine, const struct style
         piece = text_format("swap %s of %s", text_size(used, machine->swap_used_bytes),
                             text_size(size, machine->swap_total_bytes));
         style_flow(style, &column, ", ", STYLE_PLAIN, piece);
-        free(piece);
     }
     put_figure(style, &column, "cgroup limit", machine->cgroup_limit_bytes);
     fputc('\n', style->stream);
@@ -111,12 +106,10 @@ static void put_other_directories(const struct model *model, const struct style 
         char *name = text_printable(model->other_directories[i], style->is_utf8);
         text_shorten(name, style->columns - 4);
         style_flow(style, &column, i == 0 ? " " : ", ", STYLE_PLAIN, name);
-        free(name);
     }
     if (model->other_directory_count > MODEL_OTHER_DIRECTORY_CAPACITY) {
         char *rest = text_format("%zu more", model->other_directory_count - MODEL_OTHER_DIRECTORY_CAPACITY);
         style_flow(style, &column, ", ", STYLE_PLAIN, rest);
-        free(rest);
     }
     fputc('\n', style->stream);
 }
@@ -140,12 +133,10 @@ static void put_devices(const struct model_machine *machine, const struct style 
         char *name = text_printable(device->name, style->is_utf8);
         fprintf(style->stream, "device %d %s: %s of %s held by guarded processes\n", i, name,
                 text_size(live, device->live_bytes), text_size(total, device->total_bytes));
-        free(name);
     }
 }
 
-/* Returns the name of a claim's job, or the number of its first process if the report does not show the job. The caller
- * frees. */
+/* Returns the name of a claim's job, or the number of its first process if the report does not show the job. */
 static char *name_of(const struct model *model, const struct model_claim *claim, const struct style *style)
 {
     const struct model_job *job;
@@ -174,13 +165,10 @@ static void put_claims(const struct model *model, const struct style *style)
         char *piece = text_format("%s %s", name, text_size(size, claim->bytes));
         style_flow(style, &column, shown[claim->is_queued] == 1 ? " " : ", ",
                    claim->is_queued ? STYLE_YELLOW : STYLE_PLAIN, piece);
-        free(piece);
-        free(name);
     }
     if (hidden > 0) {
         char *piece = text_format("and %zu more", hidden);
         style_flow(style, &column, ", ", STYLE_PLAIN, piece);
-        free(piece);
     }
     if (column > 0)
         fputc('\n', style->stream);

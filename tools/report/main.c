@@ -75,7 +75,6 @@ static error_t refuse(const char *argument, const char *why)
 {
     char *printable = text_printable(argument, false);
     fprintf(stderr, "sparkguard-report: %s %s\n", printable, why);
-    free(printable);
     return EINVAL;
 }
 
@@ -228,7 +227,6 @@ static int conclude(struct model *model, const struct model_scope *scope)
             continue;
         char *path = text_printable(directory->path, false);
         fprintf(stderr, "sparkguard-report: %s: %s\n", path, strerror(directory->error));
-        free(path);
         is_missing = true;
         is_unread = is_unread || directory->error != ENOENT;
     }
@@ -327,7 +325,6 @@ int main(int argc, char **argv)
     request.scope.directories = request.directories;
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
         suggest_option("sparkguard-report", &parser, argv);
-        free(request.directories);
         return REPORT_USAGE;
     }
     env_check_warn_of_sizes("sparkguard-report");
@@ -338,7 +335,5 @@ int main(int argc, char **argv)
     struct model *model = gather(&request);
     bool is_document = request.plot_path != NULL || request.html_path != NULL;
     int status = is_document ? write_document(model, &request) : write_report(model, &request);
-    model_free(model);
-    free(request.directories);
     return status;
 }

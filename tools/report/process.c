@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,11 +28,10 @@ enum style_colour report_state_colour(enum sg_state state)
 
 enum { SHARE_CELLS = 20, SITES_SHOWN = 10 };
 
-/* Prints one piece of a line, and frees it. */
+/* Prints one piece of a line. */
 static void put_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
 {
     style_flow(style, column, *column > 2 ? ", " : "", colour, piece);
-    free(piece);
 }
 
 /* Prints the container, the number in it and the user, where these are not the reader's own. */
@@ -42,15 +40,12 @@ static void put_place(const struct model_process *process, size_t *column, const
     if (process->container != NULL) {
         char *name = text_printable(process->container, style->is_utf8);
         put_piece(style, column, STYLE_CYAN, text_format("container %s", name));
-        free(name);
     }
     if (process->pid != model_process_number(process))
         put_piece(style, column, STYLE_PLAIN, text_format("process %" PRIu32 " there", process->pid));
     if (process->user != geteuid()) {
         char *user = host_user_name(process->user), *name = text_printable(user, style->is_utf8);
         put_piece(style, column, STYLE_PLAIN, text_format("user %s", name));
-        free(name);
-        free(user);
     }
 }
 
@@ -74,7 +69,6 @@ static void put_life(const struct model_job *job, const struct model_process *pr
     put_piece(style, &column, STYLE_PLAIN, text_format("job %s", name));
     put_place(process, &column, style);
     fputc('\n', style->stream);
-    free(name);
 }
 
 static void put_standing(const struct model_process *process, const struct style *style)
@@ -99,8 +93,6 @@ static void put_standing(const struct model_process *process, const struct style
         char *text = text_format("decides alone: %s", reason);
         fputs("  ", style->stream);
         style_words(style, 2, STYLE_YELLOW, text);
-        free(text);
-        free(reason);
     }
 }
 
@@ -122,7 +114,6 @@ static void put_identity(const struct model_job *job, const struct model_process
     char *command = text_printable(process->command[0] ? process->command : "-", style->is_utf8);
     fprintf(style->stream, "%s%" PRIu32 "%s  %s\n", style_colour_on(style, STYLE_BOLD), model_process_number(process),
             style_colour_off(style, STYLE_BOLD), command);
-    free(command);
     struct style lines = *style; /* lines wrap on a terminal only */
     lines.columns = style->is_terminal ? style->columns : SIZE_MAX;
     put_life(job, process, &lines);
@@ -150,12 +141,10 @@ static void put_figures(const struct model_process *process, const struct style 
     char *piece = text_format("peak %s%s%s", text_size(size, process->peak_bytes), process->peak_ns > 0 ? " at " : "",
                               process->peak_ns > 0 ? time_text : "");
     style_flow(style, &column, "", STYLE_BOLD, piece);
-    free(piece);
     for (char *part = strtok_r(parts, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
         style_flow(style, &column, part == parts ? ": " : ", ", STYLE_PLAIN, part + (part[0] == ' '));
     fprintf(style->stream, "\nunaccounted %s%s\n", text_size(size, process->unaccounted_bytes),
             process->unaccounted_bytes != SG_UNKNOWN ? " (CUDA contexts and the like, taken without a request)" : "");
-    free(parts);
     const struct {
         const char *words;
         uint64_t bytes;
@@ -209,7 +198,6 @@ static void put_domains(const struct model_process *process, const struct style 
         table_count(&table, domain->frees, STYLE_PLAIN);
         table_count(&table, domain->refused_count, STYLE_RED);
         table_cell(&table, share, STYLE_GREEN);
-        free(share);
     }
     table_end(&table);
 }
@@ -241,7 +229,6 @@ static void put_sites(const struct model_process *process, const struct style *s
         table_bytes(&table, site->at_peak_bytes);
         if (process->refusal_count > 0)
             table_bytes(&table, site->at_refusal_bytes);
-        free(place);
     }
     table_end(&table);
 }
@@ -311,7 +298,6 @@ static void put_events(const struct model_process *process, const struct style *
         bool is_watchdog_event = process->watchdog_event != NULL && i + 1 == process->event_count;
         fprintf(style->stream, "%-*s ", CLOCK_COLUMNS, text_clock_local(clock, process->events[i].time_ns));
         style_words(style, CLOCK_COLUMNS + 1, is_watchdog_event ? STYLE_RED : STYLE_PLAIN, what);
-        free(what);
     }
 }
 

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -59,7 +58,6 @@ static void put_processes(struct model_job *job, size_t run, const struct style 
 static void put_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
 {
     style_flow(style, column, colour == STYLE_BOLD ? "" : ", ", colour, piece);
-    free(piece);
 }
 
 static bool shows_runs(const struct model_job *job, const struct model_scope *scope)
@@ -92,7 +90,6 @@ static void put_verdict(const struct model_run *run, const struct style *style)
     char *text = text_printable(run->verdict.text, style->is_utf8);
     fputs("  ", style->stream);
     style_words(style, 2, colours[run->verdict.code], text);
-    free(text);
 }
 
 static void put_run_headline(const struct model_job *job, size_t number, const struct style *style)
@@ -122,14 +119,12 @@ static void put_job_headline(const struct model_job *job, bool names_directory, 
     char *name = text_printable(job->name[0] ? job->name : "-", style->is_utf8);
     size_t column = 0;
     put_piece(style, &column, STYLE_BOLD, text_format("job %s", name));
-    free(name);
     char *place = model_job_place(job, style->is_utf8);
     if (place != NULL)
         put_piece(style, &column, STYLE_CYAN, place);
     if (names_directory) {
         char *directory = text_printable(job->directory, style->is_utf8);
         put_piece(style, &column, STYLE_PLAIN, text_format("in %s", directory));
-        free(directory);
     }
     if (names_runs)
         put_piece(style, &column, STYLE_PLAIN, text_format("%zu runs", job->run_count));
@@ -150,13 +145,12 @@ static void put_job_headline(const struct model_job *job, bool names_directory, 
     put_verdict(run, style);
 }
 
-/* Prints one line, cut to the width of the terminal, and frees it. */
+/* Prints one line, cut to the width of the terminal. */
 static void put_note(const struct style *style, enum style_colour colour, char *text)
 {
     if (style->is_terminal)
         text_shorten(text, style->columns - 2);
     fprintf(style->stream, "  %s%s%s\n", style_colour_on(style, colour), text, style_colour_off(style, colour));
-    free(text);
 }
 
 /* Prints a line for each process that its own watchdog ended, then for each process that decides alone. */
@@ -174,7 +168,6 @@ static void put_process_notes(const struct model_job *job, const struct style *s
             char *reason = text_printable(model_process_alone_reason(process), style->is_utf8);
             put_note(style, STYLE_YELLOW,
                      text_format("%" PRIu32 " decides alone: %s", model_process_number(process), reason));
-            free(reason);
         }
     if (alone > NOTES_SHOWN)
         put_note(style, STYLE_YELLOW, text_format("and so do %zu more", alone - NOTES_SHOWN));
@@ -209,7 +202,6 @@ static void put_runs(struct model_job *job, bool names_runs, const struct style 
         char *name = text_printable(job->name, style->is_utf8);
         fprintf(style->stream, "  and %zu earlier run%s of this job: sparkguard-report --job '%s'\n",
                 job->run_count - 1, job->run_count > 2 ? "s" : "", name);
-        free(name);
     }
 }
 
@@ -248,7 +240,6 @@ static void put_settings(const struct model *model, const struct model_job *job,
     put_note(style, STYLE_PLAIN,
              text_format("set by %s: %s%s%s%s%s", user, limit[0] ? "limit " : "", limit,
                          limit[0] && reserve[0] ? ", " : "", reserve[0] ? "reserve " : "", reserve));
-    free(user);
 }
 
 static void put_jobs(const struct model *model, const struct model_scope *scope, const struct style *style)
@@ -301,7 +292,6 @@ static void put_unguarded(struct table *table, const struct model_unguarded *ung
     if (columns->has_user) {
         char *user = host_user_name(unguarded->user);
         table_text(table, user);
-        free(user);
     }
     if (columns->has_container)
         table_text(table, unguarded->container != NULL ? unguarded->container : "-");
@@ -393,7 +383,7 @@ static const struct model_process *find_interesting(const struct model *model)
     return best;
 }
 
-/* Returns a directory that the library does not use because it is world-writable, or NULL. The caller frees. */
+/* Returns a directory that the library does not use because it is world-writable, or NULL. */
 static char *find_open_directory(const struct model *model)
 {
     struct stat status;
@@ -413,10 +403,7 @@ static char *report_command(const struct model *model)
         if (model->directories[i].origin != MODEL_NAMED)
             continue;
         char *path = text_printable(model->directories[i].path, false);
-        char *longer = text_format("%s --dir '%s'", command, path);
-        free(path);
-        free(command);
-        command = longer;
+        command = text_format("%s --dir '%s'", command, path);
     }
     return command;
 }
@@ -451,8 +438,6 @@ static void put_advice(const struct model *model, const struct style *style)
     if (process != NULL && model->hidden_jobs > 0)
         fprintf(style->stream, "; %zu more job%s: --all", model->hidden_jobs, model->hidden_jobs > 1 ? "s" : "");
     fprintf(style->stream, "%s\n", style_colour_off(style, STYLE_DIM));
-    free(command);
-    free(open_directory);
 }
 
 void report_render_text(const struct model *model, const struct model_scope *scope, const struct style *style)

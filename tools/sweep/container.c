@@ -188,29 +188,26 @@ static void read_options(char *const *words, size_t at, struct options *options)
     options->image = words[at] != NULL ? at : 0;
 }
 
-/* Returns a path below SPARKGUARD_SYSTEM_ROOT. The caller frees. */
+/* Returns a path below SPARKGUARD_SYSTEM_ROOT. */
 static char *below_root(const char *path)
 {
     const char *root = getenv(sg_option_table[SG_OPTION_SYSTEM_ROOT].variable);
     return text_format("%s%s", root != NULL && strcmp(root, "/") != 0 ? root : "", path);
 }
 
-/* Reads a file below the root. Returns "" if it cannot be read. The caller frees. */
+/* Reads a file below the root. Returns "" if it cannot be read. */
 static char *read_file(const char *path)
 {
     char *full = below_root(path), *text = tool_allocate(FILE_CAPACITY, 1);
     if (procfs_read_text(full, text, FILE_CAPACITY) < 0)
         text[0] = '\0';
-    free(full);
     return text;
 }
 
 static bool is_there(const char *path)
 {
     char *full = below_root(path);
-    bool is_found = access(full, F_OK) == 0;
-    free(full);
-    return is_found;
+    return access(full, F_OK) == 0;
 }
 
 static bool is_dockers_default(void)
@@ -218,10 +215,7 @@ static bool is_dockers_default(void)
     char *text = read_file("/etc/docker/daemon.json");
     json_t *root = json_loads(text, 0, NULL);
     const char *name = json_string_value(json_object_get(root, "default-runtime"));
-    bool is_ours = name != NULL && strcmp(name, "sparkguard") == 0;
-    json_decref(root);
-    free(text);
-    return is_ours;
+    return name != NULL && strcmp(name, "sparkguard") == 0;
 }
 
 static bool is_podmans_default(void)
@@ -232,8 +226,6 @@ static bool is_podmans_default(void)
     for (size_t i = 0; i < sizeof files / sizeof files[0] && !is_ours; i++) {
         char *text = read_file(files[i]), *name = toml_value(text, "engine", "runtime");
         is_ours = name != NULL && strcmp(name, "sparkguard") == 0;
-        free(name);
-        free(text);
     }
     return is_ours;
 }
@@ -268,14 +260,12 @@ static const char *find_obstacle(const char *client, const struct options *optio
     return NULL;
 }
 
-/* Returns the directory of this host that guarded containers share. The caller frees. */
+/* Returns the directory of this host that guarded containers share. */
 static char *find_shared(void)
 {
     char *text = read_file("/etc/sparkguard/runtime.conf"), *shared = toml_value(text, "", "shared");
-    free(text);
     if (shared != NULL && shared[0] == '/')
         return shared;
-    free(shared);
     return text_copy("/run/sparkguard/shared", 64);
 }
 
@@ -294,7 +284,6 @@ static bool take_shared(void)
                 "sparkguard-sweep: the container's figures would be in %s: %s; be a member of the group sparkguard, or "
                 "set %s\n",
                 shared, fault, variable);
-    free(shared);
     return fault == NULL;
 }
 
@@ -345,7 +334,6 @@ char **sweep_container_command(char **words, const struct sweep_client *client, 
     }
     while (at < count)
         all[to++] = words[at++];
-    free(words);
     return all;
 }
 
@@ -370,6 +358,4 @@ void sweep_container_kill(char *const *words, const struct sweep_client *client,
         execvp(kill_words[0], kill_words);
         _exit(LAUNCH_NOT_FOUND);
     }
-    free(kill_words[at + 1]);
-    free(kill_words);
 }

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/csv.h"
@@ -42,7 +41,6 @@ static void put_markdown_text(FILE *stream, const char *text)
             fputc('\\', stream);
         fputc(*p, stream);
     }
-    free(printable);
 }
 
 static const char *markdown_status(enum sweep_status status)
@@ -82,10 +80,8 @@ static void put_markdown(const struct sweep *sweep, FILE *stream)
         fprintf(stream, " | %s | ", markdown_status(run->status));
         put_markdown_text(stream, remark);
         fputs(remark[0] != '\0' ? " |" : "|", stream);
-        free(remark);
     }
     fputs("\n\nGiB are 2^30 bytes; headroom is the memory left above the reserve.\n", stream);
-    free(command);
 }
 
 static void put_csv(const struct sweep *sweep, FILE *stream)
@@ -114,7 +110,6 @@ static void put_csv(const struct sweep *sweep, FILE *stream)
         csv_number(&csv, run->refused_count);
         csv_text(&csv, remark);
         csv_end_row(&csv);
-        free(remark);
     }
 }
 
@@ -179,7 +174,6 @@ static json_t *run_of(const struct sweep *sweep, const struct sweep_run *run)
     json_object_set_new(object, "notes", json_of_text(remark));
     if (sweep->estimate.is_wanted)
         json_object_set_new(object, "estimates", estimates_of(sweep, run));
-    free(remark);
     return object;
 }
 

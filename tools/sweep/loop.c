@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sweep/sweep.h"
@@ -26,11 +25,10 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
     const int64_t began_ns = tool_now_ns();
     bool is_said = false;
     for (;;) {
+        size_t mark = tool_arena_mark();
         char *obstacle = sweep->is_unclean_welcome ? text_copy("", 0) : sweep_in_the_way(sweep);
-        if (obstacle[0] == '\0') {
-            free(obstacle);
+        if (obstacle[0] == '\0')
             return true;
-        }
         char left[TEXT_TIME_CAPACITY];
         int64_t left_ns = sweep->clean_ns - (tool_now_ns() - began_ns);
         bool is_over = left_ns <= 0;
@@ -43,9 +41,8 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
         char *line = text_format("waiting for a clean machine: %s; %s left", obstacle, text_duration(left, left_ns));
         if (!is_over)
             sweep_progress_show(progress, line);
-        free(line);
-        free(obstacle);
         is_said = true;
+        tool_arena_release(mark);
         if (is_over || (*ended_by = sweep_signal_within(SECOND_NS / 2)) != 0)
             return false;
     }
@@ -102,7 +99,6 @@ static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
     run->status = SWEEP_TOO_LARGE;
     sweep_set_note(run, text_format("would need %s, %s left (%s)", text_size(need, need_bytes),
                                     text_size(headroom, headroom_bytes), basis));
-    free(basis);
     return true;
 }
 
@@ -113,7 +109,6 @@ static void say_prediction(const struct sweep *sweep, const struct sweep_run *ru
     struct sweep_prediction prediction = sweep_predict(sweep, run);
     const char *name = sweep->parameter[prediction.parameter].name;
     char *expected = NULL, *basis = NULL;
-    free(progress->expected);
     progress->expected = NULL;
     if (prediction.points == 0)
         return;
@@ -131,7 +126,6 @@ static void say_prediction(const struct sweep *sweep, const struct sweep_run *ru
     progress->expected = expected;
     if (!progress->style.is_terminal)
         sweep_progress_say(progress, "%s: starting, expecting to need%s (%s)", progress->title, expected, basis);
-    free(basis);
 }
 
 /* Runs one configuration. Returns 0, or an exit status that ends the sweep. */
@@ -143,7 +137,6 @@ static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_pr
         run->status = SWEEP_SKIPPED;
         sweep_set_note(
             run, text_format("%s %s%s", text, wall->status == SWEEP_OK ? "" : "was ", sweep_status_name[wall->status]));
-        free(text);
         sweep_progress_end_of(progress, sweep, run);
         return 0;
     }
@@ -196,7 +189,6 @@ static bool is_hopeless(struct sweep *sweep, const struct sweep_run *run, struct
     for (size_t i = 0; i < sweep->parameter_count; i++)
         has_words = has_words || !sweep->parameter[i].is_number;
     bool is_same = sweep->false_start != NULL && strcmp(sweep->false_start, run->note) == 0;
-    free(sweep->false_start);
     sweep->false_start = text_copy(run->note, SIZE_MAX);
     if (has_words && !is_same)
         return false;
@@ -225,7 +217,6 @@ static void say_gap(const struct sweep *sweep, const struct sweep_gap *gap, stru
                        last, sweep->parameter[gap->parameter].name,
                        sweep->parameter[gap->parameter].value[gap->first->place[gap->parameter]], gap->runs,
                        gap->runs == 1 ? "" : "s");
-    free(last);
 }
 
 /* Closes the gaps one after the other. What is predicted not to fit is started too: it is asked where the wall is. */

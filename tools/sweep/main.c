@@ -45,21 +45,16 @@ static int prepare_guard(struct sweep *sweep)
     enum sweep_container container = sweep_container_judge(words, &sweep->client);
     setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1);
     if (container != SWEEP_NO_CONTAINER) {
-        sweep_command_free(words);
         return container == SWEEP_CONTAINER ? 0 : LAUNCH_FAILED;
     }
     char *why, *library = launch_find_library(&launch, &why);
     if (library == NULL) {
         fprintf(stderr, "sparkguard: %s\n", why);
-        free(why);
-        sweep_command_free(words);
         return LAUNCH_FAILED;
     }
     bool is_guarded = launch_program_warn(words[0], library) == LAUNCH_NO_OBSTACLE;
-    sweep_command_free(words);
     if (is_guarded)
         launch_preload(library);
-    free(library);
     if (!is_guarded)
         fputs("sparkguard-sweep: nothing was started: a sweep without the guard would take the machine down\n", stderr);
     return is_guarded ? 0 : LAUNCH_FAILED;
@@ -152,7 +147,6 @@ int main(int argc, char **argv)
         }
     }
     sweep_state_close(&sweep);
-    sweep_free(&sweep);
     status = finish(status);
     if (ended_by != 0)
         launch_end_like(W_EXITCODE(0, ended_by));

@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,7 +32,6 @@ struct sweep_sample sweep_take_sample(const char *job)
                                   model->machine.reserve_bytes, 0};
     if (job != NULL && model->jobs != NULL)
         sample.held_bytes = model->jobs->live_bytes;
-    model_free(model);
     return sample;
 }
 
@@ -99,7 +97,6 @@ static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
         run->status = SWEEP_OK;
         sweep_set_note(run, text_copy(sum->is_unguarded ? "part of it ran unguarded" : "", 64));
     }
-    free(last);
 }
 
 /* Adds a note about memory that the machine lost beyond the job's need. */
@@ -136,7 +133,6 @@ void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t 
     judge(run, &sum, launch->wait_status);
     if (run->needed_bytes != SG_UNKNOWN)
         note_others(run, bytes_less(lost, run->needed_bytes));
-    model_free(model);
 }
 
 /* Returns whether a process is this one or an ancestor: a guarded shell that started the sweep is not in its way. */
@@ -159,9 +155,7 @@ static char *process_text(const char *kind, uint32_t pid, const char *command, u
     char size[TEXT_SIZE_CAPACITY];
     char *printable = text_printable(command, false);
     text_shorten(printable, 40);
-    char *text = text_format("%s process %" PRIu32 " (%s) holds %s", kind, pid, printable, text_size(size, bytes));
-    free(printable);
-    return text;
+    return text_format("%s process %" PRIu32 " (%s) holds %s", kind, pid, printable, text_size(size, bytes));
 }
 
 char *sweep_in_the_way(const struct sweep *sweep)
@@ -183,6 +177,5 @@ char *sweep_in_the_way(const struct sweep *sweep)
         if (other->resident_bytes >= large && !is_ancestor(other->pid))
             text = process_text("unguarded", other->pid, other->command, other->resident_bytes);
     }
-    model_free(model);
     return text != NULL ? text : text_copy("", 0);
 }

@@ -24,10 +24,7 @@ const char *const sweep_status_name[SWEEP_STATUS_COUNT] = {
 static char *join(char *text, const char *more, size_t length)
 {
     char *copy = text_copy(more, length);
-    char *longer = text_format("%s%s", text, copy);
-    free(copy);
-    free(text);
-    return longer;
+    return text_format("%s%s", text, copy);
 }
 
 /* Returns the parameter that "{NAME}" at the start of a text names, or NULL. */
@@ -71,13 +68,6 @@ char **sweep_command_of(const struct sweep *sweep, const struct sweep_run *run)
     return command;
 }
 
-void sweep_command_free(char **command)
-{
-    for (char **word = command; *word != NULL; word++)
-        free(*word);
-    free(command);
-}
-
 static char *quote(const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%{}";
@@ -101,11 +91,8 @@ char *sweep_command_text(char *const *command)
         if (i > 0)
             text = join(text, " ", 1);
         text = join(text, word, strlen(word));
-        free(word);
     }
-    char *printable = text_printable(text, false);
-    free(text);
-    return printable;
+    return text_printable(text, false);
 }
 
 char *sweep_run_text(const struct sweep *sweep, const struct sweep_run *run)
@@ -115,18 +102,13 @@ char *sweep_run_text(const struct sweep *sweep, const struct sweep_run *run)
         char *piece = text_format("%s%s=%s", i > 0 ? " " : "", sweep->parameter[i].name,
                                   sweep->parameter[i].value[run->place[i]]);
         text = join(text, piece, strlen(piece));
-        free(piece);
     }
-    char *printable = text_printable(text, false);
-    free(text);
-    return printable;
+    return text_printable(text, false);
 }
 
 void sweep_set_note(struct sweep_run *run, char *note)
 {
-    free(run->note);
     run->note = text_printable(note, false);
-    free(note);
 }
 
 /* Appends an option of the guard, if it is set: with another limit or reserve other values fit. */
@@ -137,14 +119,13 @@ static char *join_option(char *text, enum sg_option option)
         return text;
     char *piece = text_format(" %s=%s", name, value);
     text = join(text, piece, strlen(piece));
-    free(piece);
     return text;
 }
 
 /* Returns a text that is equal if a record belongs to the same sweep. */
 static char *identify(const struct sweep *sweep)
 {
-    char *folder = getcwd(NULL, 0), *command = sweep_command_text(sweep->command);
+    char *folder = tool_adopt(getcwd(NULL, 0)), *command = sweep_command_text(sweep->command);
     char *text = text_format("%s:", folder != NULL ? folder : "?");
     text = join_option(text, SG_OPTION_LIMIT);
     text = join_option(text, SG_OPTION_RESERVE);
@@ -154,16 +135,10 @@ static char *identify(const struct sweep *sweep)
             char *piece = j == 0 ? text_format(" %s=%s", parameter->name, parameter->value[j])
                                  : text_format(",%s", parameter->value[j]);
             text = join(text, piece, strlen(piece));
-            free(piece);
         }
     }
     char *whole = text_format("%s: %s", text, command);
-    char *printable = text_printable(whole, false);
-    free(whole);
-    free(command);
-    free(text);
-    free(folder);
-    return printable;
+    return text_printable(whole, false);
 }
 
 static bool is_in_command(const struct sweep *sweep, const struct sweep_parameter *parameter)
@@ -201,17 +176,4 @@ const char *sweep_plan(struct sweep *sweep)
     }
     sweep->identity = identify(sweep);
     return NULL;
-}
-
-void sweep_free(struct sweep *sweep)
-{
-    sweep_refine_forget(sweep);
-    for (size_t i = 0; i < sweep->run_count; i++)
-        free(sweep->run[i].note);
-    for (size_t i = 0; i < sweep->text_count; i++)
-        free(sweep->text[i]);
-    free(sweep->run);
-    free(sweep->identity);
-    free(sweep->false_start);
-    free(sweep->state);
 }

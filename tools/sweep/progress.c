@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sweep/sweep.h"
@@ -19,9 +18,7 @@ void sweep_progress_begin(struct sweep_progress *progress)
 void sweep_progress_name(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run)
 {
     char *text = sweep_run_text(sweep, run);
-    free(progress->title);
     progress->title = text_format("[%zu/%zu] %s", (size_t)(run - sweep->run) + 1, sweep->run_count, text);
-    free(text);
 }
 
 static void clear(struct sweep_progress *progress)
@@ -43,7 +40,6 @@ void sweep_progress_show(struct sweep_progress *progress, const char *text)
             style_colour_off(&progress->style, STYLE_DIM));
     fflush(stderr);
     progress->is_line_up = true;
-    free(line);
 }
 
 /* Estimates the remaining time by the mean duration of the runs; -1 if there was none. */
@@ -75,8 +71,6 @@ void sweep_progress_run(struct sweep_progress *progress, const struct sweep *swe
                              text_size(held, held_bytes), progress->expected != NULL ? " of" : "",
                              progress->expected != NULL ? progress->expected : "");
     sweep_progress_show(progress, line);
-    free(line);
-    free(rest);
 }
 
 void sweep_progress_say(struct sweep_progress *progress, const char *format, ...)
@@ -108,7 +102,6 @@ void sweep_progress_end_of(struct sweep_progress *progress, const struct sweep *
     sweep_progress_say(progress, "%s: %s%s%s%s%s%s", progress->title, style_colour_on(style, colour),
                        sweep_status_name[run->status], style_colour_off(style, colour), figures,
                        run->note[0] != '\0' ? ": " : "", run->note);
-    free(figures);
 }
 
 void sweep_progress_end(struct sweep_progress *progress)
@@ -116,7 +109,5 @@ void sweep_progress_end(struct sweep_progress *progress)
     clear(progress);
     if (progress->style.is_terminal)
         fputc('\n', stderr); /* the table follows */
-    free(progress->title);
-    free(progress->expected);
     progress->title = progress->expected = NULL;
 }

@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sweep/sweep.h"
@@ -198,15 +197,12 @@ struct sweep_run *sweep_refine_add(struct sweep *sweep, size_t along, const char
     while (place < parameter->count && parameter->number[place] < number)
         place++;
     char *text = text_copy(value, SIZE_MAX);
-    if (!insert_value(sweep, parameter, place, text, number)) {
-        free(text);
+    if (!insert_value(sweep, parameter, place, text, number))
         return NULL;
-    }
     sweep->refinement[sweep->refinement_count++] = (struct sweep_refinement){along, behind, text};
     struct sweep_run *runs = tool_allocate(sweep->run_count + 1, sizeof *runs);
     memcpy(runs, sweep->run, (behind + 1) * sizeof *runs);
     memcpy(runs + behind + 2, sweep->run + behind + 1, (sweep->run_count - behind - 1) * sizeof *runs);
-    free(sweep->run);
     sweep->run = runs;
     sweep->run_count++;
     struct sweep_run *run = &runs[behind + 1];
@@ -242,7 +238,6 @@ void sweep_refine_forget(struct sweep *sweep)
         struct sweep_parameter *parameter = &sweep->parameter[last->parameter];
         struct sweep_run *run = &sweep->run[last->behind + 1];
         size_t place = run->place[last->parameter];
-        free(run->note);
         sweep->run_count--;
         memmove(run, run + 1, (sweep->run_count - last->behind - 1) * sizeof *run);
         if (!is_used(sweep, last->parameter, place)) {
@@ -253,6 +248,5 @@ void sweep_refine_forget(struct sweep *sweep)
             for (size_t i = 0; i < sweep->run_count; i++)
                 sweep->run[i].place[last->parameter] -= sweep->run[i].place[last->parameter] > place;
         }
-        free(last->value);
     }
 }

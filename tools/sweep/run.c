@@ -83,12 +83,10 @@ static void open_log(struct attempt *attempt)
     attempt->log = attempt->sweep->is_showing_output
                        ? -1
                        : open(path, flags | O_RDWR | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
-    free(path);
     if (attempt->log < 0)
         return;
     char *title = sweep_run_text(attempt->sweep, attempt->run);
     dprintf(attempt->log, "=== %s, attempt %u\n", title, attempt->run->attempts);
-    free(title);
     attempt->log_start = fstat(attempt->log, &status) == 0 ? status.st_size : 0;
 }
 
@@ -215,6 +213,7 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
     const int64_t began_ns = clock_ns(), timeout_ns = attempt->sweep->timeout_ns;
     attempt->sampled_ns = began_ns - SAMPLE_EVERY_NS + TICK_NS; /* take the first sample soon */
     while (!has_ended(attempt->launch.child)) {
+        size_t mark = tool_arena_mark();
         int number = sweep_signal_within(TICK_NS);
         int64_t now_ns = clock_ns();
         if (number != 0) {
@@ -229,6 +228,7 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
         }
         take_sample(attempt, now_ns);
         sweep_progress_run(attempt->progress, attempt->sweep, attempt->run, now_ns - began_ns, attempt->held);
+        tool_arena_release(mark);
     }
     attempt->run->duration_ns = clock_ns() - began_ns;
     kill(-attempt->launch.child,
@@ -264,7 +264,6 @@ static void show_lines(struct sweep_progress *progress, char *text)
     while ((line = strsep(&rest, "\n")) != NULL) {
         char *printable = text_printable(line, true);
         sweep_progress_say(progress, "    %s", printable);
-        free(printable);
     }
 }
 
@@ -287,12 +286,9 @@ void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, s
                            *output != '\0' ? ":" : "");
         if (*output != '\0')
             show_lines(progress, output);
-        free(title);
-        free(name);
     }
     if (log >= 0)
         close(log);
-    free(path);
 }
 
 /* Returns LAUNCH_FAILED after a message if a container has ended well and left no record: then nothing has guarded it, and
@@ -329,7 +325,5 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
     }
     if (attempt.log >= 0)
         close(attempt.log);
-    sweep_command_free(attempt.launch.program);
-    free(attempt.launch.directory);
     return failure;
 }

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -58,7 +57,6 @@ static void find_path(struct sweep *sweep)
     if (folder == NULL)
         return;
     sweep->state = text_format("%s/sweep-%016" PRIx64, folder, hash_of(sweep->identity));
-    free(folder);
     if (!sweep->is_dry)
         make_folders(sweep->state);
 }
@@ -73,7 +71,6 @@ static bool lock(struct sweep *sweep)
                 sweep->state);
     else if (failure != 0)
         fprintf(stderr, "sparkguard-sweep: %s: %s; give another path with --state=FILE\n", path, strerror(failure));
-    free(path);
     return failure == 0;
 }
 
@@ -84,7 +81,6 @@ void sweep_state_forget(struct sweep *sweep)
         struct sweep_run *run = &sweep->run[i], old = *run;
         *run = sweep_new_run();
         memcpy(run->place, old.place, sizeof old.place);
-        free(old.note);
     }
     sweep->is_complete = false;
     sweep->begun_ns = sweep->session_ns;
@@ -114,7 +110,6 @@ static void say_cut_short(const struct sweep *sweep, const struct sweep_run *run
     fprintf(stderr, "sparkguard-sweep: %s was under way when %s; %s\n", text,
             run->status == SWEEP_LOST ? "the machine went down" : "the sweep ended",
             is_again ? "it is run again" : "it is not run again without --retry");
-    free(text);
 }
 
 /* Removes the log of earlier sweeps of the command. */
@@ -123,7 +118,6 @@ static void drop_log(const struct sweep *sweep)
     char *path = text_format("%s.log", sweep->state);
     if (!sweep->is_dry)
         (void)unlink(path);
-    free(path);
 }
 
 /* Continues a record, or discards it. */
@@ -245,17 +239,16 @@ static bool sync_folder(const char *path)
 {
     char *copy = text_copy(path, SIZE_MAX);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems do not support fsync */
+    return fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems do not support fsync */
     if (fd >= 0)
         close(fd);
-    free(copy);
-    return is_synced;
 }
 
 bool sweep_state_write(const struct sweep *sweep)
 {
     if (sweep->state == NULL)
         return true;
+    size_t mark = tool_arena_mark();
     char *beside = text_format("%s.new", sweep->state);
     (void)unlink(beside); /* left by a sweep that was killed while writing; this process holds the lock */
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -270,7 +263,7 @@ bool sweep_state_write(const struct sweep *sweep)
                 strerror(failure != 0 ? failure : errno));
         (void)unlink(beside);
     }
-    free(beside);
+    tool_arena_release(mark);
     return is_written;
 }
 

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -159,9 +158,7 @@ static bool read_text(struct reader *reader, const char *text, size_t length)
         return blame(reader, "is incomplete");
     if (root == NULL)
         return blame(reader, "is not the record of a sweep: line %d is not JSON", error.line);
-    bool is_good = read_record(reader, root);
-    json_decref(root);
-    return is_good;
+    return read_record(reader, root);
 }
 
 static bool read_file(struct reader *reader, int fd)
@@ -175,10 +172,7 @@ static bool read_file(struct reader *reader, int fd)
         return blame(reader, "is larger than any record");
     char *text = tool_allocate((size_t)status.st_size + 1, 1);
     ssize_t length = read(fd, text, (size_t)status.st_size);
-    bool is_good =
-        length >= 0 ? read_text(reader, text, (size_t)length) : blame(reader, "cannot be read: %s", strerror(errno));
-    free(text);
-    return is_good;
+    return length >= 0 ? read_text(reader, text, (size_t)length) : blame(reader, "cannot be read: %s", strerror(errno));
 }
 
 int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, char why[SWEEP_WHY_CAPACITY])

@@ -157,13 +157,11 @@ bool sweep_take_duration(const char *text, int64_t *duration_ns);
 const char *sweep_plan(struct sweep *sweep);
 /* Returns the command with {name} replaced; NULL after the last. */
 char **sweep_command_of(const struct sweep *sweep, const struct sweep_run *run);
-void sweep_command_free(char **command);
 /* Returns a command as one line of printable ASCII, quoted for a shell. */
 char *sweep_command_text(char *const *command);
 /* Returns a text such as "batch=4 accum=1", printable. */
 char *sweep_run_text(const struct sweep *sweep, const struct sweep_run *run);
 void sweep_set_note(struct sweep_run *run, char *note);
-void sweep_free(struct sweep *sweep);
 
 /* state.c: finds, locks and reads the record. Returns 0, or an exit status after a message on stderr. */
 int sweep_state_open(struct sweep *sweep);
@@ -220,7 +218,7 @@ struct sweep_sample {
 struct sweep_sample sweep_take_sample(const char *job);
 /* Fills peak, needed, headroom, refusals, status and note of a run that has ended. */
 void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_headroom, uint64_t most_held);
-/* Returns which process keeps the machine from being clean, "" if none. The caller frees. */
+/* Returns which process keeps the machine from being clean, "" if none. */
 char *sweep_in_the_way(const struct sweep *sweep);
 
 /* run.c: executes one run and calls `tick` several times a second. Returns 0, or LAUNCH_... after a message on stderr.

@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sweep/sweep.h"
@@ -49,7 +48,6 @@ static void put_head(const struct sweep *sweep, const struct style *style)
                 text_size(total, sweep->total_bytes), text_size(reserve, sweep->reserve_bytes),
                 style_colour_off(style, STYLE_DIM));
     fputc('\n', style->stream);
-    free(command);
 }
 
 static void begin_table(struct table *table, const struct sweep *sweep, const struct style *style,
@@ -79,14 +77,12 @@ static void put_boundary(const struct sweep *sweep, const struct style *style, c
     if (next != NULL) {
         char *title = sweep_run_text(sweep, next);
         fprintf(style->stream, "exactly: the next, %s, was %s\n", title, sweep_status_name[next->status]);
-        free(title);
     } else if (sweep_predict_largest(sweep, &along, &number, &points)) {
         struct sweep_gap gap;
         char *text = text_format("about %s=%.15g fits, by how the %zu measured ones grew; %s",
                                  sweep->parameter[along].name, number, points,
                                  sweep_find_gap(sweep, &gap) ? "--refine finds the largest" : "not measured yet");
         style_words(style, 0, STYLE_PLAIN, text);
-        free(text);
     }
 }
 
@@ -107,9 +103,6 @@ static void put_recommendation(const struct sweep *sweep, const struct style *st
         style_words(style, 2, STYLE_PLAIN, command);
         if (sweep->is_complete)
             put_boundary(sweep, style, best);
-        free(command);
-        sweep_command_free(words);
-        free(title);
     } else {
         fprintf(style->stream, "%s\n",
                 sweep->is_complete ? "nothing fits: see STATUS" : "nothing has ended well so far");
@@ -138,7 +131,6 @@ void sweep_render_text(const struct sweep *sweep, const struct style *style)
         table_cell(&table, sweep_status_name[run->status], colour_of(run));
         table_cell(&table, text_duration(lasted, run->duration_ns), STYLE_PLAIN);
         table_text(&table, remark);
-        free(remark);
     }
     table_end(&table);
     put_recommendation(sweep, style);
@@ -156,8 +148,6 @@ void sweep_render_plan(const struct sweep *sweep, const struct style *style)
         put_values(&table, sweep, run);
         table_cell(&table, sweep_status_name[run->status], colour_of(run));
         table_text(&table, command);
-        free(command);
-        sweep_command_free(words);
     }
     table_end(&table);
 }

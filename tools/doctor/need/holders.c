@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <pwd.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,8 +40,6 @@ static void take(struct need_holders *holders, struct need_holder *holder)
         place--;
     if (holders->count == NEED_HOLDER_CAPACITY) {
         struct need_holder *last = place == NEED_HOLDER_CAPACITY ? holder : &holders->at[--holders->count];
-        free(last->name);
-        free(last->end);
         if (last == holder)
             return;
     }
@@ -143,7 +140,6 @@ static void look_at(const struct doctor *doctor, const struct doctor_process *pr
     holder.bytes = bytes_max(own == SG_UNKNOWN ? 0 : own, recorded_bytes(doctor->model, process->pid));
     bool is_orphan = process->parent_pid == 1 && strncmp(process->name, "python", 6) == 0;
     if (server == NULL && holder.bytes < LARGE_LEAST) {
-        free(holder.name);
         return;
     }
     if (server != NULL || is_orphan) {
@@ -171,7 +167,6 @@ static void look_at_files(const struct doctor *doctor, struct need_holders *hold
             shm.is_name_plain ? text_format("rm -i /dev/shm/%s", shm.name) : text_copy("ls -l /dev/shm", SIZE_MAX);
         take(holders, &holder);
     }
-    doctor_shm_free(&shm);
 }
 
 void need_holders_find(struct need_holders *holders)
@@ -181,14 +176,4 @@ void need_holders_find(struct need_holders *holders)
     for (size_t i = 0; i < doctor->process_count; i++)
         look_at(doctor, &doctor->processes[i], holders);
     look_at_files(doctor, holders);
-    doctor_free(doctor);
-}
-
-void need_holders_free(struct need_holders *holders)
-{
-    for (size_t i = 0; i < holders->count; i++) {
-        free(holders->at[i].name);
-        free(holders->at[i].end);
-    }
-    holders->count = 0;
 }

@@ -62,7 +62,6 @@ static struct view read_view(void)
         view.free_bytes = bytes_less(view.usable_bytes, view.reserve_bytes);
         view.most_bytes = machine->most_bytes;
     }
-    model_free(model);
     return view;
 }
 
@@ -93,7 +92,6 @@ static void put_progress(const struct style *style, const struct view *view, uin
     text_shorten(line, style->columns - 1);
     fprintf(style->stream, "\r\033[K%s", line);
     fflush(style->stream);
-    free(line);
 }
 
 static void put_holder(const struct style *style, const struct need_holder *holder)
@@ -109,9 +107,6 @@ static void put_holder(const struct style *style, const struct need_holder *hold
     style_words(style, 14 + strlen(pid), STYLE_PLAIN, line);
     fprintf(style->stream, "              %s$ %s%s\n", style_colour_on(style, STYLE_BOLD), holder->end,
             style_colour_off(style, STYLE_BOLD));
-    free(line);
-    free(name);
-    free(user);
 }
 
 static void put_holders(const struct style *style, const struct need_holders *holders)
@@ -278,7 +273,6 @@ static void tell_unguarded(const char *command)
         return;
     char *name = text_printable(command, false);
     fprintf(stderr, "sparkguard-doctor: %s runs without the guard; to guard it, put sparkguard in front of it\n", name);
-    free(name);
 }
 
 /* Becomes the command. Returns the exit status of a failure. */
@@ -295,8 +289,6 @@ static int become(const struct need_request *request)
     bool is_launcher = strcmp(command[0], "sparkguard") == 0 && strcmp(beside, "sparkguard") != 0;
     fprintf(stderr, "sparkguard-doctor: cannot run %s: %s%s%s\n", name, strerror(failure),
             is_launcher ? "; there is one beside this tool: " : "", is_launcher ? beside : "");
-    free(beside);
-    free(name);
     return failure == ENOENT ? NEED_EXIT_NOT_FOUND : NEED_EXIT_NOT_EXECUTABLE;
 }
 
@@ -319,7 +311,6 @@ int need_run(const struct need_request *request)
         put_json(&wait.view, wait.need_bytes, status, monotonic_ns() - wait.start_ns, &wait.holders);
     else
         put_verdict(&wait, status);
-    need_holders_free(&wait.holders);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return status == NEED_EXIT_ENOUGH && request->command != NULL ? become(request) : status;
 }

@@ -76,7 +76,6 @@ struct need_holders {
 
 /* Finds leftovers first, then large processes, each by size. */
 void need_holders_find(struct need_holders *holders);
-void need_holders_free(struct need_holders *holders);
 
 /* ---- need.c ---- */
 

@@ -5,7 +5,6 @@
  * Version 0.5.0 has all that is used, and the CDI of Podman 4.3 knows no later one.
  */
 #define _GNU_SOURCE
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/json.h"
@@ -21,7 +20,6 @@ static char *find_shared(const struct doctor *doctor)
         shared = toml_value(text, "", "shared");
     if (shared != NULL && shared[0] == '/')
         return shared;
-    free(shared);
     return text_copy(SETUP_SHARED, 64);
 }
 
@@ -42,13 +40,11 @@ static bool add_directory(const struct doctor *doctor, json_t *edits, const char
                 "sparkguard-doctor: %s is missing and left out: sparkguard-doctor --setup makes it, then make this "
                 "file anew\n",
                 printable);
-        free(printable);
         return false;
     }
     char *setting = text_format("%s=%s", variable, container);
     json_array_append_new(json_object_get(edits, "env"), json_string(setting));
     json_array_append_new(json_object_get(edits, "mounts"), make_mount(host, container, "rw"));
-    free(setting);
     return true;
 }
 
@@ -65,7 +61,5 @@ int setup_print_cdi(struct doctor *doctor, FILE *stream)
     json_print(json_pack("{s:s, s:s, s:[{s:s, s:o}]}", "cdiVersion", "0.5.0", "kind", "sparkguard/memory", "devices",
                          "name", "guarded", "containerEdits", edits),
                stream);
-    free(shared);
-    free(library);
     return is_whole ? SETUP_DONE : SETUP_PARTIAL;
 }

@@ -6,7 +6,6 @@
  */
 #define _GNU_SOURCE
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -129,14 +128,12 @@ static bool find_member(const char *text, size_t brace, const char *name, struct
         }
         at = out->is_last ? at : out->after;
     }
-    free(quoted);
     return is_found;
 }
 
 static void replace(struct document *document, size_t begin, size_t end, const char *with)
 {
     char *text = text_format("%.*s%s%s", (int)begin, document->text, with, document->text + end);
-    free(document->text);
     document->text = text;
 }
 
@@ -156,7 +153,6 @@ static void set_member(struct document *document, size_t brace, const char *name
         replace(document, member.before, member.before, added);
     else
         replace(document, brace + 1, first, added);
-    free(added);
 }
 
 static void remove_member(struct document *document, size_t brace, const char *name)
@@ -226,7 +222,6 @@ static void take(struct document *document, const struct document *earlier)
     json_object_set(document->root, DEFAULT, name);
     char *value = json_dumps(name, JSON_ENCODE_ANY);
     set_member(document, top(document), DEFAULT, value);
-    free(value);
 }
 
 /* Prints the edited text. Returns an exit code. */
@@ -235,7 +230,6 @@ static int print(const struct document *document, FILE *stream)
     json_t *edited =
         json_loads(document->text, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, NULL);
     bool is_right = json_equal(edited, document->root) == 1;
-    json_decref(edited);
     if (is_right)
         fputs(document->text, stream);
     if (!is_right)
@@ -271,7 +265,6 @@ static int print_others(const struct document *document, FILE *stream)
         char *printable = text_printable(name, false);
         if (strcmp(name, NAME) != 0)
             fprintf(stream, "%s\n", printable);
-        free(printable);
     }
     return SETUP_DONE;
 }
@@ -298,9 +291,5 @@ int setup_daemon_json(const char *what, int fd, int earlier_fd, FILE *stream)
             status = print(&document, stream);
         }
     }
-    json_decref(document.root);
-    json_decref(earlier.root);
-    free(document.text);
-    free(earlier.text);
     return status;
 }

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <libgen.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,7 +33,6 @@ static bool is_roots(const char *path)
         char *slash = strrchr(at, '/');
         slash[slash == at] = '\0';
     }
-    free(at);
     return is_good;
 }
 
@@ -62,9 +60,7 @@ char *setup_find_library(const struct doctor *doctor)
                 "sparkguard-doctor: all logins would load %s, which others than root can replace or which cannot be "
                 "loaded; install it first: make install, or the package\n",
                 printable);
-        free(printable);
     }
-    free(found);
     return path;
 }
 
@@ -77,13 +73,11 @@ static char *find_beside(const struct doctor *doctor, const char *name)
         char *beside = text_format("%s/%s", dirname(self), name);
         if (access(beside, X_OK) == 0 && is_plain(beside) && is_roots(beside))
             return beside;
-        free(beside);
     }
     for (int i = 0; folders[i] != NULL; i++) {
         char *path = text_format("%s/%s", folders[i], name);
         if (doctor_exists(doctor, path))
             return path;
-        free(path);
     }
     return text_copy("", 1);
 }
@@ -100,15 +94,11 @@ static char *find_files(const struct doctor *doctor, const char *self)
         if (found == NULL && access(script, R_OK) == 0 && is_plain(script) &&
             (doctor->root[0] != '\0' || is_roots(script)))
             found = folders[i];
-        else
-            free(folders[i]);
-        free(script);
     }
     if (found == NULL)
         fputs("sparkguard-doctor: " SG_SYSTEMDIR "/setup.sh is not installed, or others than root can replace it: make "
               "install-system, or the package\n",
               stderr);
-    free(beside);
     return found;
 }
 
@@ -123,7 +113,6 @@ static void copy_script(const char *folder, FILE *stream)
             fwrite(bytes, 1, got, stream);
     if (script != NULL)
         fclose(script);
-    free(path);
 }
 
 int setup_print(const struct doctor *doctor, bool is_undo, FILE *stream)
@@ -142,10 +131,7 @@ int setup_print(const struct doctor *doctor, bool is_undo, FILE *stream)
                 is_undo ? "=undo" : "", is_undo ? "" : " It is taken back by: sparkguard-doctor --setup=undo | sudo sh",
                 is_undo ? "undo" : "set_up", self, folder, library, runtime);
         copy_script(folder, stream);
-        free(runtime);
     }
     int status = folder != NULL ? SETUP_DONE : SETUP_NONE;
-    free(folder);
-    free(library);
     return status;
 }

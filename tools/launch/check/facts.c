@@ -106,7 +106,6 @@ static bool has_room(struct check *check)
         check_add(check, "room", CHECK_WARNING, copy("end what holds memory (sparkguard-report), then measure again"),
                   "%s could be had now; it takes %s to measure without harm", text_size(left, room),
                   text_size(least, ROOM_LEAST));
-    model_free(model);
     return room >= ROOM_LEAST;
 }
 
@@ -121,7 +120,6 @@ static bool take_facts(struct check *check, pid_t probe, char **path)
         check->driver_facts = record->machine.driver_facts;
         *path = copy(record->segment_path);
     }
-    model_free(model);
     return record != NULL;
 }
 

@@ -165,7 +165,6 @@ static void add_sharing(struct check *check, pid_t probe, bool is_recorded)
         check_add(check, id, CHECK_OK, NULL, "with %s, in one ledger", with);
     else
         check_add(check, id, CHECK_OK, NULL, "no other guarded process runs; those to come share the ledger");
-    model_free(model);
 }
 
 /* Returns whether the program has the CUDA runtime within itself. Only the runtime asks the driver for this function. */

@@ -137,7 +137,6 @@ void check_free(struct check *check)
         free(check->line[i].sentence);
         free(check->line[i].advice);
     }
-    launch_program_free(&check->program);
     free(check->library);
     free(check->loaded);
 }

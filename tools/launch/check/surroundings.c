@@ -208,5 +208,4 @@ void check_surroundings_options(struct check *check)
     }
     free(list);
     free(set);
-    model_free(model);
 }

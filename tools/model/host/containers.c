@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,13 +35,7 @@ static char *text_at(const json_t *object, const char *key)
 
 static void add(struct host_containers *containers, const char *id, const json_t *object)
 {
-    if ((containers->count & (containers->count - 1)) == 0) {
-        struct host_container *longer = tool_allocate(containers->count ? 2 * containers->count : 1, sizeof *longer);
-        if (containers->count > 0)
-            memcpy(longer, containers->at, containers->count * sizeof *longer);
-        free(containers->at);
-        containers->at = longer;
-    }
+    containers->at = tool_grow(containers->at, containers->count, sizeof *containers->at);
     containers->at[containers->count++] = (struct host_container){
         .id = text_copy(id, HOST_ID_CAPACITY),
         .name = text_at(object, "name"),
@@ -55,14 +48,12 @@ static void add(struct host_containers *containers, const char *id, const json_t
 /* Reads an open file of at most FILE_CAPACITY bytes. Returns NULL if it is longer or no JSON. */
 static json_t *parse(int fd)
 {
-    char *bytes = tool_allocate(FILE_CAPACITY + 1, 1);
+    static char bytes[FILE_CAPACITY + 1];
     size_t length = 0;
     ssize_t got = 0;
     while (length <= FILE_CAPACITY && (got = read(fd, bytes + length, FILE_CAPACITY + 1 - length)) > 0)
         length += (size_t)got;
-    json_t *root = got == 0 && length <= FILE_CAPACITY ? json_loadb(bytes, length, 0, NULL) : NULL;
-    free(bytes);
-    return root;
+    return got == 0 && length <= FILE_CAPACITY ? json_loadb(bytes, length, 0, NULL) : NULL;
 }
 
 static void read_file(struct host_containers *containers, int folder, const char *name, uid_t owner)
@@ -85,7 +76,6 @@ static void read_file(struct host_containers *containers, int folder, const char
     const char *said = json_string_value(json_object_get(root, "id"));
     if (said != NULL && strcmp(said, id) == 0)
         add(containers, id, root);
-    json_decref(root);
     close(fd);
 }
 
@@ -95,7 +85,6 @@ void host_containers_read(struct host_containers *containers, const char *direct
     const struct dirent *entry;
     char *path = text_format("%s/containers", directory);
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    free(path);
     DIR *stream = folder >= 0 && fstat(folder, &status) == 0 && is_trusted(&status, owner) ? fdopendir(folder) : NULL;
     if (stream == NULL) {
         if (folder >= 0)
@@ -105,18 +94,6 @@ void host_containers_read(struct host_containers *containers, const char *direct
     for (int count = 0; count < FILES_MAX && (entry = readdir(stream)) != NULL; count++)
         read_file(containers, folder, entry->d_name, owner);
     closedir(stream);
-}
-
-void host_containers_free(struct host_containers *containers)
-{
-    for (size_t i = 0; i < containers->count; i++) {
-        free(containers->at[i].id);
-        free(containers->at[i].name);
-        free(containers->at[i].cgroup);
-        free(containers->at[i].reason);
-    }
-    free(containers->at);
-    *containers = (struct host_containers){0};
 }
 
 static bool is_short_id(const char *id)

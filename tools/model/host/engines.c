@@ -60,10 +60,8 @@ static char *docker_name(const char *id)
     if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0 && found.gl_pathc == 1) { /* several: the ID is too short */
         json_t *root = parse(found.gl_pathv[0]);
         name = name_in(json_object_get(root, "Name"));
-        json_decref(root);
     }
     globfree(&found);
-    free(pattern);
     return name;
 }
 
@@ -79,8 +77,6 @@ static char *podman_name_in(const char *storage, const char *file, const char *i
         if (name == NULL && said != NULL && strncmp(said, id, strlen(id)) == 0)
             name = name_in(json_array_get(json_object_get(container, "names"), 0));
     }
-    json_decref(root);
-    free(path);
     return name;
 }
 
@@ -100,11 +96,9 @@ char *host_engine_name(const char *id)
     const char *home = getenv("HOME");
     if (name == NULL)
         name = podman_name(storage, id);
-    free(storage);
     if (name == NULL && home != NULL && home[0] == '/' && geteuid() != 0) {
         storage = text_format("%s/.local/share/containers/storage", home);
         name = podman_name(storage, id);
-        free(storage);
     }
     return name;
 }

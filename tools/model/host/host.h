@@ -51,19 +51,17 @@ struct host_containers {
 /* Reads the folder `containers` of a shared directory whose owner is `owner`. Files of other users than that and root
  * are not read, and neither are links, files that others may write, and what is no such record. No message. */
 void host_containers_read(struct host_containers *containers, const char *directory, uid_t owner);
-void host_containers_free(struct host_containers *containers);
 /* Returns the record of a container by its ID or the beginning of it, or NULL. */
 const struct host_container *host_containers_find(const struct host_containers *containers, const char *id);
 /* Returns the ID of the container in which a process of this namespace runs; NULL: in none, or in this process's own.
- * *record is what is known of it, or NULL. The caller frees. */
+ * *record is what is known of it, or NULL. */
 char *host_container_id(const struct host_containers *containers, uint32_t pid, const struct host_container **record);
-/* Returns the name for an ID: that of its record, else the one that Docker or Podman knows, else its first 12 digits.
- * The caller frees. */
+/* Returns the name for an ID: that of its record, else the one that Docker or Podman knows, else its first 12 digits. */
 char *host_container_name(const struct host_containers *containers, const char *id);
 
 /* ---- engines.c ---- */
 
-/* Returns the name that Docker's or Podman's own files give a container, or NULL. The caller frees. */
+/* Returns the name that Docker's or Podman's own files give a container, or NULL. */
 char *host_engine_name(const char *id);
 
 /* ---- devices.c: device memory, by NVML ---- */
@@ -111,12 +109,12 @@ enum host_why host_why_not_loaded(uint32_t pid, const char *library);
 /* Returns why a process that may have the library has no record in the directories read. */
 enum host_why host_why_unguarded(uint32_t pid);
 /* Returns why a process is unguarded, for people: the reason that the runtime of its container wrote down, else what the
- * process shows; NULL if unknown. `record` may be NULL. The caller frees. */
+ * process shows; NULL if unknown. `record` may be NULL. */
 char *host_unguarded_reason(const struct host_container *record, uint32_t pid);
 
 /* ---- user.c ---- */
 
-/* Returns the name of a user, or the number if there is no name. The caller frees. */
+/* Returns the name of a user, or the number if there is no name. */
 char *host_user_name(uid_t user);
 
 #endif

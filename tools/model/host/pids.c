@@ -27,7 +27,6 @@ static size_t found_count;
 
 void host_pids_forget(void)
 {
-    free(found);
     found = NULL;
     found_count = 0;
 }
@@ -67,9 +66,8 @@ static uint32_t inner_pid_of(const char *status)
 
 static void search(void)
 {
-    size_t capacity = 64;
     char path[PROCFS_PATH_CAPACITY], status[8192];
-    found = tool_allocate(capacity, sizeof *found);
+    found = tool_allocate(1, sizeof *found);
     snprintf(path, sizeof path, "%s/proc", procfs_live_root);
     DIR *stream = opendir(path);
     const struct dirent *entry;
@@ -80,12 +78,7 @@ static void search(void)
         uint32_t inner_pid = procfs_read_text(path, status, sizeof status) > 0 ? inner_pid_of(status) : 0;
         if (inner_pid == 0)
             continue;
-        if (found_count == capacity) {
-            struct inner *longer = tool_allocate(capacity *= 2, sizeof *longer);
-            memcpy(longer, found, found_count * sizeof *found);
-            free(found);
-            found = longer;
-        }
+        found = tool_grow(found, found_count, sizeof *found);
         found[found_count++] = (struct inner){(uint32_t)strtoul(entry->d_name, NULL, 10), inner_pid};
     }
     if (stream != NULL)

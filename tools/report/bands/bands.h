@@ -61,14 +61,14 @@ struct bands {
 
 /* Reads the time lines of a job from a time on (0: all) into `columns` columns, at least 24. NULL if no process has a time
  * line that can be trusted. Unless `has_complained` is NULL, a message on stderr says if one cannot be, and
- * *has_complained is set. The caller frees with free(). */
+ * *has_complained is set. */
 struct bands *bands_read(const struct model_job *job, int64_t since_ns, size_t columns, bool *has_complained);
 
 /* Prints the drawing, `width` pixels wide: a file if `name` is NULL, else a part of a page in which the name is unique. */
 enum { BANDS_WIDTH = 960, BANDS_NARROW = 360 };
 void bands_draw(FILE *stream, const struct bands *bands, int width, const char *name);
 
-/* Returns what the drawing shows in a sentence. The caller frees. */
+/* Returns what the drawing shows in a sentence. */
 char *bands_describe(const struct bands *bands);
 
 /* ---- for the files of the drawing -------------------------------------------------------------------------------- */

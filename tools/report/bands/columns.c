@@ -175,7 +175,6 @@ static int64_t holds_for(const struct model_timeline *timeline)
         distance[i] = timeline->samples[i + 1].time_ns - timeline->samples[i].time_ns;
     qsort(distance, count, sizeof *distance, compare_distances);
     int64_t usual_ns = distance[count / 2];
-    free(distance);
     return usual_ns > INT64_MAX / USUAL_TIMES       ? INT64_MAX
            : usual_ns * USUAL_TIMES > 5 * SECOND_NS ? usual_ns * USUAL_TIMES
                                                     : 5 * SECOND_NS;
@@ -285,12 +284,10 @@ static void fill_bands(struct bands *bands, const struct life *lives, size_t cou
             plot_add_known(&timeline, lives[i].process);
         add_to_band(bands, choose_band(bands, others, without, verdict == MODEL_GOOD), &lives[i],
                     verdict == MODEL_GOOD ? &timeline : NULL);
-        free(timeline.samples);
     }
     for (size_t i = 0; i < 2; i++)
         if (others[i].process_count > 0)
             bands->band[bands->band_count++] = others[i];
-    free(others);
 }
 
 struct bands *bands_read(const struct model_job *job, int64_t since_ns, size_t columns, bool *has_complained)
@@ -303,9 +300,7 @@ struct bands *bands_read(const struct model_job *job, int64_t since_ns, size_t c
     lay_out_axis(bands, lives, count, since_ns, columns);
     qsort(lives, count, sizeof *lives, compare_peaks);
     fill_bands(bands, lives, count, has_complained);
-    free(lives);
     if (bands->timeline_count > 0)
         return bands;
-    free(bands);
     return NULL;
 }

@@ -111,7 +111,6 @@ static void put_line_item(struct legend *legend, const char *attributes, const c
     put_item(legend, text);
     fprintf(legend->field->stream, "<path d=\"M%.1f %.1fh22\" fill=\"none\" %s/>\n",
             legend->x - 42 - report_svg_width(text), legend->y - 4, attributes);
-    free(text);
 }
 
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
@@ -161,8 +160,6 @@ static void put_limits(const struct plot_field *field, const struct bands *bands
         char *words = text_format("limit %s%s", text_size(size, limit_bytes), is_inside ? "" : ", above this scale");
         char *shown = report_svg_fit(words, piece->right - piece->left - 6);
         report_svg_text(field->stream, piece->right - 3, y - 4 < field->top + 10 ? y + 13 : y - 4, words_style, shown);
-        free(shown);
-        free(words);
     }
 }
 
@@ -275,7 +272,7 @@ static int compare_refusals(const void *a, const void *b)
     return (first->time_ns > second->time_ns) - (first->time_ns < second->time_ns);
 }
 
-/* Fills the last refusals of all processes, as if one process had them. The caller frees marks->refusals. */
+/* Fills the last refusals of all processes, as if one process had them. */
 static void gather_refusals(const struct bands *bands, struct model_process *marks)
 {
     const struct model_process *process;
@@ -310,27 +307,21 @@ static char *summary_of(const struct bands *bands, bool is_observing)
     char *bound = job->limit_bytes == SG_UNKNOWN ? text_copy("", 0)
                                                  : text_format(" of the %s limit", text_size(limit, job->limit_bytes));
     char *runs = job->run_count > 1 ? text_format(" in %zu runs", job->run_count) : text_copy("", 0);
-    char *text =
-        text_format("%zu process%s%s, %s; peak %s%s; %" PRIu64 " request%s %s", job->process_count,
-                    job->process_count == 1 ? "" : "es", runs,
-                    job->running_count > 0 ? "running" : text_duration(lasted, until_ns - bands->span[0].begin_ns),
-                    text_size(peak, job->peak_bytes), bound, job->refused_count, job->refused_count == 1 ? "" : "s",
-                    is_observing ? "would be refused" : "refused");
-    free(bound);
-    free(runs);
-    return text;
+    return text_format("%zu process%s%s, %s; peak %s%s; %" PRIu64 " request%s %s", job->process_count,
+                       job->process_count == 1 ? "" : "es", runs,
+                       job->running_count > 0 ? "running" : text_duration(lasted, until_ns - bands->span[0].begin_ns),
+                       text_size(peak, job->peak_bytes), bound, job->refused_count, job->refused_count == 1 ? "" : "s",
+                       is_observing ? "would be refused" : "refused");
 }
 
 char *bands_describe(const struct bands *bands)
 {
     char begin[TEXT_TIME_CAPACITY], end[TEXT_TIME_CAPACITY];
     char *summary = summary_of(bands, false);
-    char *text = text_format("Each process is a band, the largest at the bottom, from %s to %s. %s. Hatched parts were "
-                             "not recorded. The figures are in the tables of the job and of its processes.",
-                             text_time_local(begin, bands->span[0].begin_ns),
-                             text_time_local(end, bands->span[bands->span_count - 1].end_ns), summary);
-    free(summary);
-    return text;
+    return text_format("Each process is a band, the largest at the bottom, from %s to %s. %s. Hatched parts were "
+                       "not recorded. The figures are in the tables of the job and of its processes.",
+                       text_time_local(begin, bands->span[0].begin_ns),
+                       text_time_local(end, bands->span[bands->span_count - 1].end_ns), summary);
 }
 
 /* Prints what is not drawn, and how long nothing ran between two spans. */
@@ -350,19 +341,14 @@ static double put_titles(const struct plot_field *field, const struct bands *ban
         }
         char *line = text_copy(rest, length);
         report_svg_text(field->stream, left, y, "font-size=\"12\"", line);
-        free(line);
         rest += length;
         rest += strspn(rest, " ");
     }
     if (bands->earlier_spans > 0) {
         char *words = text_format("%zu earlier runs are not drawn", bands->earlier_spans);
         report_svg_text(field->stream, left, y, "", words);
-        free(words);
         y += LINE_HEIGHT;
     }
-    free(summary);
-    free(name);
-    free(title);
     return y;
 }
 
@@ -381,7 +367,6 @@ static void put_cuts(const struct plot_field *field, const struct bands *bands, 
         char *words = text_format("nothing ran for %s",
                                   text_duration(lasted, bands->span[i + 1].begin_ns - bands->span[i].end_ns));
         report_svg_text(field->stream, x + CUT_WIDTH / 2.0 + 4, middle, turned, words);
-        free(words);
     }
 }
 
@@ -424,7 +409,6 @@ static double put_all(struct plot_field *stack, const struct bands *bands)
     plot_strips(fields, 2, &marks);
     put_limits(stack, bands);
     plot_time_axis(&machine, machine.bottom);
-    free(marks.refusals);
     return machine.bottom + 52;
 }
 
@@ -454,8 +438,6 @@ void bands_draw(FILE *stream, const struct bands *bands, int width, const char *
     bands_put_patterns(stream, stack.name, bands);
     fputs("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", stream);
     fwrite(body, 1, length, stream);
-    fputs("</svg>\n", stream);
-    free(title);
-    free(sentence);
     free(body);
+    fputs("</svg>\n", stream);
 }

@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "report/bands/bands.h"
 #include "report/plot/svg.h"
@@ -32,12 +31,7 @@ static char *process_name(const struct bands_band *band, double width)
     bool has_space = left - report_svg_width(more) >= COMMAND_LEAST;
     char *command = report_svg_fit(process->command[0] ? text_command(process->command) : "-",
                                    has_space ? left - report_svg_width(more) : left);
-    char *name = text_format("%s%s%s%s", pid, command, peak, has_space ? more : "");
-    free(command);
-    free(pid);
-    free(more);
-    free(peak);
-    return name;
+    return text_format("%s%s%s%s", pid, command, peak, has_space ? more : "");
 }
 
 static char *band_name(const struct bands_band *band, double width)
@@ -49,9 +43,7 @@ static char *band_name(const struct bands_band *band, double width)
     char *whole = text_format(band->has_timeline ? "%zu other processes, peaks up to %s"
                                                  : "%zu without a time line, by their peaks, up to %s",
                               band->process_count, size);
-    char *name = report_svg_fit(whole, width);
-    free(whole);
-    return name;
+    return report_svg_fit(whole, width);
 }
 
 static void put_name(const struct plot_field *field, const struct bands *bands, size_t band, double top)
@@ -63,7 +55,6 @@ static void put_name(const struct plot_field *field, const struct bands *bands, 
     fputs("/>\n", field->stream);
     char *name = band_name(&bands->band[band], field->right - field->left - SWATCH - 6);
     report_svg_text(field->stream, field->left + SWATCH + 6, top + 11, "", name);
-    free(name);
 }
 
 /* ---- bars -------------------------------------------------------------------------------------------------------- */
@@ -75,7 +66,6 @@ static void put_bar_title(FILE *stream, const struct bands_band *band, enum band
         text_format("from %s to %s%s", text_time_local(begin, band->begin_ns), text_time_local(end, band->end_ns),
                     record == BANDS_RECORDED ? "" : "; not recorded here");
     report_svg_title(stream, title);
-    free(title);
 }
 
 static void put_bar(const struct plot_field *field, const struct bands *bands, size_t band, double top)
@@ -118,12 +108,10 @@ static void put_phases(const struct plot_field *field, const struct bands *bands
         char *title = text_format("phase %s, from %s: %s at most", phase->name, text_time_local(began, phase->time_ns),
                                   text_size(peak, phase->peak_bytes));
         report_svg_title(field->stream, title);
-        free(title);
         fputs("</path>\n", field->stream);
         char *name = report_svg_fit(phase->name, width - 6);
         if (name[0] != '\0')
             report_svg_text(field->stream, x + 4, top + BAR_HEIGHT - 3, on_fill, name);
-        free(name);
     }
 }
 
@@ -141,7 +129,6 @@ static void put_refusals(const struct plot_field *field, const struct bands *ban
                                   process->is_observing ? "would be refused" : "refused",
                                   text_time_local(at, refusal->time_ns), model_reason_name[refusal->reason]);
         report_svg_title(field->stream, title);
-        free(title);
         fputs("</path>\n", field->stream);
     }
 }

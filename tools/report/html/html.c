@@ -4,7 +4,6 @@
 #include "report/html/html.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/xml_escape.h"
@@ -153,5 +152,4 @@ void report_html_variable(struct report_html_table *table, const char *entry)
         return;
     char *name = text_copy(entry, (size_t)(equals - entry));
     report_html_fact(table, name, equals + 1);
-    free(name);
 }

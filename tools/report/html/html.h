@@ -88,7 +88,6 @@ struct report_html_page {
 
 /* Orders the processes, leaves out those beyond the limit, and reads the time lines of those that held most. */
 void report_html_lay_out(struct report_html_page *page);
-void report_html_clear(struct report_html_page *page);
 
 /* Return the first process of a job, and the next one: children follow their parents. NULL: no more. */
 const struct report_html_entry *report_html_first(const struct report_html_page *page, const struct model_job *job);

@@ -1,7 +1,6 @@
 /*
  * job.c - prints what a page says of a job as a whole: its verdict, its drawing, and the figures of the drawing.
  */
-#include <stdlib.h>
 
 #include "report/bands/bands.h"
 #include "report/html/html.h"
@@ -53,7 +52,6 @@ void report_html_runs(FILE *stream, const struct model_job *job)
         report_html_cell(&table, run->verdict.text != NULL ? run->verdict.text : "-");
     }
     report_html_table_end(&table);
-    free(caption);
 }
 
 /* ---- the drawing ------------------------------------------------------------------------------------------------- */
@@ -129,6 +127,4 @@ void report_html_job_drawing(FILE *stream, const struct model_job *job, size_t n
         fputs("</figure>\n", stream);
     }
     put_figures(stream, bands);
-    free(fewer);
-    free(bands);
 }

@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <gnu/libc-version.h>
-#include <stdlib.h>
 #include <sys/utsname.h>
 
 #include "report/html/html.h"
@@ -73,7 +72,6 @@ static void put_software(FILE *stream)
         char *kernel = text_format("%s %s", name.sysname, name.release);
         report_html_fact(&table, "Kernel", kernel);
         report_html_fact(&table, "Architecture", name.machine);
-        free(kernel);
     }
     report_html_fact(&table, "C library", gnu_get_libc_version());
     report_html_fact(&table, "sparkguard-report", SG_VERSION_TEXT);

@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,7 +88,6 @@ static void put_head(FILE *stream, const struct report_html_page *page)
         zone);
     put_contents(stream, page->model);
     fputs("</header>\n<main>\n", stream);
-    free(title);
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
@@ -104,7 +102,6 @@ static void put_job_figures(FILE *stream, const struct model_job *job)
     char *place = model_job_place(job, true);
     if (place != NULL)
         report_html_fact(&table, "Where", place);
-    free(place);
     report_html_fact_time(&table, "Started", job->started_ns);
     report_html_fact_time(&table, "Last seen", job->running_count > 0 ? tool_now_ns() : job->last_seen_ns);
     report_html_fact_bytes(&table, "Live, running processes", job->live_bytes);
@@ -112,7 +109,6 @@ static void put_job_figures(FILE *stream, const struct model_job *job)
     report_html_fact(&table, "Limit", job->limit_bytes == SG_UNKNOWN ? "none" : text_size(size, job->limit_bytes));
     report_html_fact_count(&table, "Refused requests", job->refused_count);
     report_html_table_end(&table);
-    free(running);
 }
 
 static void put_state(struct report_html_table *table, const struct model_process *process)
@@ -231,7 +227,6 @@ static void put_unguarded_containers(FILE *stream, const struct model *model)
         report_html_cell_bytes(&table, container->resident_bytes);
         report_html_cell_bytes(&table, container->device_bytes);
         report_html_cell(&table, container->reason != NULL ? container->reason : "-");
-        free(user);
     }
     report_html_table_end(&table);
 }
@@ -260,7 +255,6 @@ static void put_unguarded_processes(FILE *stream, const struct model *model)
         report_html_cell_bytes(&table, unguarded->resident_bytes);
         report_html_cell_bytes(&table, unguarded->device_bytes);
         report_html_cell(&table, unguarded->reason != NULL ? unguarded->reason : "-");
-        free(user);
     }
     report_html_table_end(&table);
 }
@@ -293,7 +287,6 @@ static void put_folder(struct report_html_table *table, const char *name, const 
     char *text = path == NULL ? text_copy("", 0)
                               : text_format("%s%s%s", path, error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
     report_html_fact(table, name, text);
-    free(text);
 }
 
 /* Prints the folders, and of the environment the SPARKGUARD_ variables only. */
@@ -335,7 +328,5 @@ int report_html_file(const struct model *model, const struct model_scope *scope,
     int status = report_output_write(path, "the page", put_page, &page);
     if (status == REPORT_SHOWN && page.has_complained)
         status = REPORT_UNTRUSTED;
-    report_html_clear(&page);
-    doctor_free(doctor);
     return status;
 }

@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report/html/html.h"
@@ -26,12 +25,11 @@ static const char *yes_or_no(bool is_so)
     return is_so ? "yes" : "no";
 }
 
-/* Prints a paragraph, and frees it. */
+/* Prints a paragraph. */
 static void put_note(FILE *stream, const char *attributes, char *text)
 {
     report_html_element(stream, "p", attributes, text);
     fputc('\n', stream);
-    free(text);
 }
 
 static void put_notes(FILE *stream, const struct model_process *process)
@@ -95,7 +93,6 @@ static void put_figures(FILE *stream, const struct model_process *process)
     char *refused =
         text_format("%" PRIu64 ", %s in all", process->refused_count, text_size(size, process->refused_bytes));
     report_html_fact(&table, process->is_observing ? "Would be refused" : "Refused requests", refused);
-    free(refused);
     report_html_fact_bytes(&table, "Promised, not resident yet", is_running ? process->promised_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Unaccounted (CUDA contexts and the like)", process->unaccounted_bytes);
     report_html_fact_bytes(&table, "Inherited by fork", process->inherited_bytes);
@@ -118,8 +115,6 @@ static void put_variables(struct report_html_table *table, const struct model_pr
     long length = procfs_read_text(path, text, ENVIRONMENT_CAPACITY);
     for (const char *entry = text; entry - text < length; entry += strlen(entry) + 1)
         report_html_variable(table, entry);
-    free(path);
-    free(text);
 }
 
 static void put_settings(FILE *stream, const struct model_process *process)
@@ -134,7 +129,6 @@ static void put_settings(FILE *stream, const struct model_process *process)
     report_html_fact(&table, "Job", process->job);
     char *user = host_user_name(process->user);
     report_html_fact(&table, "User", user);
-    free(user);
     report_html_fact(&table, "Container", process->container != NULL ? process->container : "-");
     report_html_fact(&table, "Parent process", parent);
     report_html_fact(&table, "Library", process->library_version);
@@ -209,7 +203,6 @@ static void put_sites(FILE *stream, const struct model_process *process)
         report_html_cell_count(&table, site->live_count);
         report_html_cell_bytes(&table, site->at_peak_bytes);
         report_html_cell_bytes(&table, process->refusal_count > 0 ? site->at_refusal_bytes : SG_UNKNOWN);
-        free(place);
     }
     report_html_table_end(&table);
 }
@@ -244,7 +237,6 @@ static void put_refusals(FILE *stream, const struct model_process *process)
         report_html_cell_bytes(&table, refusal->usable_bytes);
     }
     report_html_table_end(&table);
-    free(caption);
 }
 
 static void put_phases(FILE *stream, const struct model_process *process)

@@ -93,12 +93,4 @@ void report_html_lay_out(struct report_html_page *page)
     qsort(by_peak, page->entry_count, sizeof(struct report_html_entry *), compare_peaks);
     for (size_t i = 0; i < page->entry_count && page->drawn_count < DRAWN_MAX; i++)
         read_timeline(page, by_peak[i]);
-    free(by_peak);
-}
-
-void report_html_clear(struct report_html_page *page)
-{
-    for (size_t i = 0; i < page->entry_count; i++)
-        free(page->entries[i].timeline.samples);
-    free(page->entries);
 }

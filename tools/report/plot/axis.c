@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report/plot/plot.h"
@@ -118,8 +117,6 @@ static void put_begin(FILE *stream, const struct plot_piece *piece, double y)
         shown++;
     if (shown < COUNT)
         report_svg_text(stream, (piece->left + piece->right) / 2, y, "text-anchor=\"middle\"", words[shown]);
-    for (size_t i = 0; i < COUNT; i++)
-        free(words[i]);
 }
 
 static void put_piece(FILE *stream, const struct plot_piece *piece, double lowest)
@@ -133,7 +130,6 @@ static void put_piece(FILE *stream, const struct plot_piece *piece, double lowes
         char *name = name_time(at_ns, step_ns);
         fprintf(stream, "<path d=\"M%.1f %.1fv5\" stroke=\"#333\"/>\n", x, lowest);
         report_svg_text(stream, x, lowest + 18, "text-anchor=\"middle\"", name);
-        free(name);
     }
     put_begin(stream, piece, lowest + 38);
 }

@@ -3,7 +3,6 @@
  * lack them, because samples are taken before requests are granted, and not for small requests.
  */
 #define _GNU_SOURCE
-#include <stdlib.h>
 #include <string.h>
 
 #include "report/plot/plot.h"
@@ -40,7 +39,6 @@ void plot_add_known(struct model_timeline *timeline, const struct model_process 
     int64_t end_ns = end_of(process, timeline);
     struct sg_sample *longer = tool_allocate(timeline->count + KNOWN, sizeof *longer);
     memcpy(longer, timeline->samples, timeline->count * sizeof *longer);
-    free(timeline->samples);
     timeline->samples = longer;
     if (process->peak_ns > 0 && process->peak_ns <= end_ns) {
         struct sg_sample *peak = insert(timeline, process->peak_ns);

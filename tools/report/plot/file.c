@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "report/atomic_file.h"
 #include "report/bands/bands.h"
@@ -26,11 +25,8 @@ static void consider(struct choice *choice, const struct model_process *process)
     if (verdict != MODEL_GOOD)
         return;
     choice->others += choice->process != NULL;
-    if (choice->process != NULL && process->peak_bytes < choice->process->peak_bytes) {
-        free(timeline.samples);
+    if (choice->process != NULL && process->peak_bytes < choice->process->peak_bytes)
         return;
-    }
-    free(choice->timeline.samples);
     choice->timeline = timeline;
     choice->process = process;
 }
@@ -70,10 +66,7 @@ static int write_job(const struct model *model, const struct model_scope *scope,
     bool has_complained = false;
     DL_FOREACH (model->jobs, job) {
         struct bands *bands = bands_read(job, 0, BANDS_COLUMNS_MAX, &has_complained);
-        if (bands == NULL)
-            continue;
-        free(drawn);
-        drawn = bands;
+        drawn = bands != NULL ? bands : drawn;
     }
     int status = has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
     if (drawn != NULL) {
@@ -82,7 +75,6 @@ static int write_job(const struct model *model, const struct model_scope *scope,
     } else if (!has_complained) {
         say_nothing_to_draw(scope);
     }
-    free(drawn);
     return status;
 }
 
@@ -108,6 +100,5 @@ int report_plot_file(const struct model *model, const struct model_scope *scope,
     } else if (!choice.has_complained) {
         say_nothing_to_draw(scope);
     }
-    free(choice.timeline.samples);
     return status;
 }

@@ -5,7 +5,6 @@
 #include "report/plot/plot.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "report/report.h"
 #include "report/plot/svg.h"
@@ -167,7 +166,6 @@ static void put_line_item(struct legend *legend, const char *attributes, const c
     char *text = text_format("%s %s", words, text_size(size, bytes));
     fprintf(legend->stream, "<path d=\"M%.1f %.1fh22\" fill=\"none\" %s/>\n", legend->x, legend->y - 4, attributes);
     end_item(legend, text);
-    free(text);
 }
 
 static void put_peak(struct legend *legend, const struct plot_field *field, const struct model_process *process)
@@ -183,7 +181,6 @@ static void put_peak(struct legend *legend, const struct plot_field *field, cons
                 places[i][0], places[i][1]);
     char *text = text_format("peak %s", text_size(size, process->peak_bytes));
     end_item(legend, text);
-    free(text);
 }
 
 /* ---- the drawing ------------------------------------------------------------------------------------------------- */
@@ -200,9 +197,6 @@ static void put_titles(FILE *stream, const struct model_process *process)
                              process->is_observing ? "; observe: nothing was refused" : "");
     report_svg_text(stream, 24, 28, "font-size=\"16\" font-weight=\"bold\"", command);
     report_svg_text(stream, 24, 48, "font-size=\"12\"", life);
-    free(command);
-    free(job);
-    free(life);
 }
 
 /* Sets the range of times: from the start of the process, if known, or the first sample, to the last sample. */
@@ -296,8 +290,6 @@ static void put_devices(const struct plot_field *field, const struct model_timel
                   timeline->samples[timeline->count - 1].live_bytes[SG_DOMAIN_DEVICE]);
     put_line_item(&legend, total, "total", devices->total_bytes);
     put_line_item(&legend, least, "less reserve", most_bytes);
-    free(title);
-    free(name);
 }
 
 /* Returns the field below. */

@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "report/plot/plot.h"
 #include "report/plot/svg.h"
@@ -50,9 +49,6 @@ static void put_cut(const struct plot_field *field, const struct model_process *
                               process->refusal_count);
     char *both = text_format("%s%s%s", phases, phases[0] && refusals[0] ? "; " : "", refusals);
     report_svg_text(field->stream, field->left, top + 12, "", both);
-    free(phases);
-    free(refusals);
-    free(both);
 }
 
 /* Draws a line through the fields, and skips the legends between them. */
@@ -71,7 +67,6 @@ static void put_phase_title(FILE *stream, const struct model_phase *phase)
                               text_time_local(began, phase->time_ns), text_size(live, phase->live_bytes),
                               text_size(peak, phase->peak_bytes));
     report_svg_title(stream, title);
-    free(title);
 }
 
 static void put_refusal_title(FILE *stream, const struct model_refusal *refusal, bool is_observing)
@@ -82,7 +77,6 @@ static void put_refusal_title(FILE *stream, const struct model_refusal *refusal,
                               is_observing ? "would be refused" : "refused", text_time_local(at, refusal->time_ns),
                               model_reason_name[refusal->reason], text_size(usable, refusal->usable_bytes));
     report_svg_title(stream, title);
-    free(title);
 }
 
 /* Draws each phase up to the next one, with its name if it fits, and a line if there is space between two. */
@@ -103,7 +97,6 @@ static void put_phases(const struct plot_field *field, size_t count, const struc
         char *name = report_svg_fit(phase->name, width - 8);
         if (name[0] != '\0')
             report_svg_text(field->stream, x + 4, top + 12, "", name);
-        free(name);
     }
 }
 
@@ -128,7 +121,6 @@ static double put_refusal_words(const struct plot_field *field, const struct mod
             report_svg_text(field->stream, x - 8, y, "text-anchor=\"end\"", words[i]);
         }
     }
-    free(whole);
     return end > 0 ? end : left > x + 8 ? left : x + 8;
 }
 

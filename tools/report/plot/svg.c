@@ -5,7 +5,6 @@
 #include "report/plot/svg.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/xml_escape.h"
@@ -40,7 +39,6 @@ double report_svg_width(const char *text)
         p += length;
         left -= length;
     }
-    free(printable);
     return (double)columns * COLUMN;
 }
 

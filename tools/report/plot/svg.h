@@ -18,7 +18,7 @@ void report_svg_title(FILE *stream, const char *text);
 /* Returns the approximate width of a text in the small size, without font data. */
 double report_svg_width(const char *text);
 
-/* Returns the text cut to about that width, "" if too little would be left. The caller frees. */
+/* Returns the text cut to about that width, "" if too little would be left. */
 char *report_svg_fit(const char *text, double width);
 
 #endif

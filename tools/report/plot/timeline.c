@@ -1,7 +1,6 @@
 /*
  * timeline.c - reads a time line, and says on stderr if it cannot be trusted.
  */
-#include <stdlib.h>
 
 #include "report/plot/plot.h"
 #include "common/text.h"
@@ -13,7 +12,6 @@ enum model_verdict plot_timeline(struct model_timeline *timeline, const struct m
     if (verdict == MODEL_BAD) {
         char *path = text_printable(process->segment_path, false);
         fprintf(stderr, "sparkguard-report: %s: its time line: %s\n", path, why);
-        free(path);
     }
     return verdict;
 }

@@ -73,14 +73,8 @@ char *prometheus_job_labels(const struct model_job *job)
 {
     char *name = prometheus_label(job->name), *directory = prometheus_label(job->directory);
     char *user = model_job_user(job), *user_label = user != NULL ? prometheus_label(user) : NULL;
-    char *labels =
-        text_format("{sparkguard_job=\"%s\",directory=\"%s\"%s%s%s}", name, directory, user != NULL ? ",user=\"" : "",
-                    user != NULL ? user_label : "", user != NULL ? "\"" : "");
-    free(user);
-    free(user_label);
-    free(name);
-    free(directory);
-    return labels;
+    return text_format("{sparkguard_job=\"%s\",directory=\"%s\"%s%s%s}", name, directory,
+                       user != NULL ? ",user=\"" : "", user != NULL ? user_label : "", user != NULL ? "\"" : "");
 }
 
 static struct prometheus_counted *find_counted(struct prometheus_totals *totals, const char *segment)
@@ -173,8 +167,6 @@ static void count_process(struct prometheus_totals *totals, const struct model_j
         all[i] = bytes_add(all[i], counted->now[i]);
         since[i] = bytes_add(since[i], counted->now[i] - counted->before[i]);
     }
-    free(segment);
-    free(path);
 }
 
 static uint64_t sum(const uint64_t counts[COUNTS])
@@ -192,7 +184,6 @@ static void add_job(struct prometheus_totals *totals, char *labels, uint64_t all
     job->labels = labels;
     job->refused_count = grown(totals, series, all, since);
     HASH_ADD_KEYPTR(hh, totals->jobs, job->labels, strlen(job->labels), job);
-    free(series);
 }
 
 void prometheus_totals_begin(struct prometheus_totals *totals, const struct model *model, const char *path)
@@ -217,7 +208,6 @@ void prometheus_totals_begin(struct prometheus_totals *totals, const struct mode
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
         char *series = text_format("sparkguard_refusals_total{domain=\"%s\"}", model_domain_name[i]);
         totals->refused_count[i] = grown(totals, series, all[i], since[i]);
-        free(series);
     }
     totals->refused_bytes = grown(totals, "sparkguard_refused_bytes_total", all[BYTES], since[BYTES]);
 }
@@ -241,25 +231,7 @@ void prometheus_totals_put(const struct prometheus_totals *totals, FILE *stream)
 
 void prometheus_totals_end(struct prometheus_totals *totals)
 {
-    struct prometheus_past *past = totals->past, *next_past;
-    struct prometheus_counted *counted = totals->counted, *next_counted;
-    struct prometheus_job *job = totals->jobs, *next_job;
     HASH_CLEAR(hh, totals->past);
     HASH_CLEAR(hh, totals->counted);
     HASH_CLEAR(hh, totals->jobs);
-    for (; past != NULL; past = next_past) {
-        next_past = past->hh.next;
-        free(past->series);
-        free(past);
-    }
-    for (; counted != NULL; counted = next_counted) {
-        next_counted = counted->hh.next;
-        free(counted->segment);
-        free(counted);
-    }
-    for (; job != NULL; job = next_job) {
-        next_job = job->hh.next;
-        free(job->labels);
-        free(job);
-    }
 }

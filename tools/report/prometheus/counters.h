@@ -35,9 +35,9 @@ void prometheus_totals_put(const struct prometheus_totals *totals, FILE *stream)
 void prometheus_totals_end(struct prometheus_totals *totals);
 
 /* Returns a text as a label's value, without the quotes. Different texts give different values, because the collector
- * rejects a file with two equal series. The caller frees. */
+ * rejects a file with two equal series. */
 char *prometheus_label(const char *text);
-/* Returns the labels of a job, in braces. The caller frees. */
+/* Returns the labels of a job, in braces. */
 char *prometheus_job_labels(const struct model_job *job);
 
 #endif

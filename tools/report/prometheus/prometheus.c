@@ -136,8 +136,6 @@ static void put_devices(FILE *stream, const struct model_machine *machine)
             char *labels = text_format("{device=\"%d\",name=\"%s\"}", index, name);
             if (device->is_known)
                 put(&family, labels, field_of(device, &fields[i]));
-            free(labels);
-            free(name);
         }
     }
 }
@@ -151,7 +149,6 @@ static void put_refusals(FILE *stream, const struct prometheus_totals *totals)
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
         char *labels = text_format("{domain=\"%s\"}", model_domain_name[i]);
         put(&count, labels, totals->refused_count[i]);
-        free(labels);
     }
     put(&bytes, "", totals->refused_bytes);
 }
@@ -188,9 +185,7 @@ static char *command_label(const char *command)
 {
     char *beginning = text_copy(command, strlen(command));
     text_shorten(beginning, COMMAND_COLUMNS);
-    char *label = prometheus_label(beginning);
-    free(beginning);
-    return label;
+    return prometheus_label(beginning);
 }
 
 /* Prints a process. The segment's name identifies it, because processes of two containers may have the same PID. */
@@ -204,10 +199,6 @@ static void put_process(struct family *family, const char *job_labels, const str
                                (int)strlen(job_labels) - 1, job_labels, container, model_process_number(process),
                                segment, command);
     put(family, labels, field_of(process, field));
-    free(labels);
-    free(container);
-    free(segment);
-    free(command);
 }
 
 static int compare_bytes(const void *a, const void *b)
@@ -232,7 +223,6 @@ static uint64_t least_bytes(const struct model *model, const struct prometheus_t
     qsort(sizes, count, sizeof *sizes, compare_bytes);
     if (count > PROCESSES_MAX)
         least = bytes_max(least, sizes[PROCESSES_MAX - 1]);
-    free(sizes);
     return least;
 }
 
@@ -282,9 +272,6 @@ static void put_unguarded(FILE *stream, const struct model *model)
             uint64_t bytes;
             memcpy(&bytes, (const char *)unguarded + fields[field].offset, sizeof bytes);
             put(&family, labels, bytes);
-            free(labels);
-            free(container);
-            free(command);
         }
     }
 }
@@ -298,7 +285,6 @@ static void choose_jobs(struct prometheus_totals *totals, const struct model *mo
         HASH_FIND_STR(totals->jobs, labels, found);
         if (found != NULL)
             found->shown = job;
-        free(labels);
     }
 }
 
@@ -326,7 +312,6 @@ static void keep_largest(struct prometheus_totals *totals)
         totals->other_count++;
         shown[i]->shown = NULL;
     }
-    free(shown);
 }
 
 void report_render_prometheus(struct model *model, const struct model_scope *scope, const char *path, FILE *stream)

@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report/watch/terminal.h"
@@ -168,8 +167,6 @@ static void put_mark(struct marks *marks, int64_t cell, const char *mark, const 
         left -= length;
     }
     marks->has_any = true;
-    free(printable);
-    free(whole);
 }
 
 static void end_marks(struct marks *marks, enum style_colour colour, const struct style *style)
@@ -178,7 +175,6 @@ static void end_marks(struct marks *marks, enum style_colour colour, const struc
     for (size_t i = 0; marks->has_any && i < marks->cells; i++)
         fputs(marks->at[i][0] != '\0' ? marks->at[i] : " ", style->stream);
     fprintf(style->stream, "%s%s", style_colour_off(style, colour), marks->has_any ? "\n" : "");
-    free(marks->at);
 }
 
 /* Prints a mark for each refused request, with its reason if there is space. The last ones are written first. */
@@ -225,8 +221,6 @@ static void put_legend(const struct chart *chart, const struct style *style)
         char *piece = process != NULL ? text_format("%s %" PRIu32 " %s", shade_of(k, style), process->pid, command)
                                       : text_format("%s %s", shade_of(k, style), command);
         style_flow(style, &column, "  ", colour_of(k), piece);
-        free(piece);
-        free(command);
     }
     if (column > 0)
         fputc('\n', style->stream);
@@ -253,7 +247,4 @@ void watch_put_chart(const struct watch *watch, const struct model_job *job, con
     put_refusals(&chart, job, shift_ns, style);
     put_phases(&chart, shift_ns, style);
     put_legend(&chart, style);
-    for (size_t k = 0; k < chart.count; k++)
-        free(chart.part[k].bytes);
-    free(chart.total_bytes);
 }

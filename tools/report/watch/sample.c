@@ -47,8 +47,11 @@ static struct watch_trace *note(struct watch *watch, struct watch_key key, uint6
 {
     struct watch_trace *trace = find(watch, &key);
     if (trace == NULL) {
-        trace = tool_allocate(1, sizeof *trace);
+        trace = calloc(1, sizeof *trace);
+        if (trace == NULL)
+            tool_end_without_memory();
         trace->key = key;
+        trace->spark.spacing_ns = watch->interval_ns;
         HASH_ADD(hh, watch->traces, key, sizeof trace->key, trace);
     }
     watch_trend_add(&trace->live, watch->sampled_ns, live_bytes);
@@ -56,31 +59,22 @@ static struct watch_trace *note(struct watch *watch, struct watch_key key, uint6
     return trace;
 }
 
-static struct spark *spark_of(const struct watch *watch, struct watch_trace *trace)
-{
-    if (trace->spark == NULL) {
-        trace->spark = tool_allocate(1, sizeof *trace->spark);
-        trace->spark->spacing_ns = watch->interval_ns;
-    }
-    return trace->spark;
-}
-
 static void note_job(struct watch *watch, const struct model_job *job)
 {
     struct watch_trace *trace = note(watch, watch_key_of_job(job), job->live_bytes);
-    spark_add(spark_of(watch, trace), watch->sampled_ns, job->live_bytes);
+    spark_add(&trace->spark, watch->sampled_ns, job->live_bytes);
 }
 
 static void note_process(struct watch *watch, const struct model_process *process)
 {
     struct watch_trace *trace = note(watch, watch_key_of_process(process), process->live_bytes);
-    spark_add(spark_of(watch, trace), watch->sampled_ns, bytes_less(process->live_bytes, process->inherited_bytes));
+    spark_add(&trace->spark, watch->sampled_ns, bytes_less(process->live_bytes, process->inherited_bytes));
 }
 
 static const struct spark *find_spark(const struct watch *watch, struct watch_key key)
 {
     const struct watch_trace *trace = find(watch, &key);
-    return trace != NULL ? trace->spark : NULL;
+    return trace != NULL ? &trace->spark : NULL;
 }
 
 const struct spark *watch_spark(const struct watch *watch, const struct model_job *job)
@@ -101,7 +95,7 @@ static void look_back_to(struct watch *watch, struct watch_key key, const struct
     int64_t now_ns = tool_now_ns(), shift_ns = now_ns - watch->sampled_ns;
     if (trace == NULL)
         return;
-    struct spark seen = *spark_of(watch, trace), *spark = trace->spark;
+    struct spark seen = trace->spark, *spark = &trace->spark;
     spark->count = 0;
     for (size_t i = 0; i < bands->column_count; i++) {
         const struct bands_column *column = &bands->column[i];
@@ -123,7 +117,6 @@ static void look_back(struct watch *watch, const struct model_job *job)
     for (size_t i = 0; i < bands->band_count; i++)
         if (bands->band[i].process_count == 1 && bands->band[i].has_timeline)
             look_back_to(watch, watch_key_of_process(bands->band[i].process), bands, &bands->band[i]);
-    free(bands);
 }
 
 void watch_look_back(struct watch *watch)
@@ -140,12 +133,10 @@ void watch_forget(struct watch *watch, int64_t before_ns)
     HASH_CLEAR(hh, watch->traces);
     for (; trace != NULL; trace = next) {
         next = trace->hh.next;
-        if (trace->seen_ns < before_ns) {
-            free(trace->spark);
+        if (trace->seen_ns < before_ns)
             free(trace);
-        } else {
+        else
             HASH_ADD(hh, watch->traces, key, sizeof trace->key, trace);
-        }
     }
 }
 
@@ -153,8 +144,7 @@ void watch_sample(struct watch *watch)
 {
     const struct model_job *job;
     const struct model_process *process;
-    if (watch->model != NULL)
-        model_free(watch->model);
+    tool_arena_release(watch->mark);
     watch->model = model_build(watch->scope);
     watch->sampled_ns = terminal_clock_ns();
     const struct model_machine *machine = &watch->model->machine;

@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report/watch/terminal.h"
@@ -51,6 +50,7 @@ static FILE *begin_lines(struct lines *lines)
 static void end_lines(struct lines *lines, FILE *stream)
 {
     fclose(stream);
+    tool_adopt(lines->text);
     size_t capacity = 1;
     for (const char *at = lines->text; *at != '\0'; at++)
         capacity += *at == '\n';
@@ -59,12 +59,6 @@ static void end_lines(struct lines *lines, FILE *stream)
         line = strsep(&rest, "\n");
         lines->line[lines->count++] = line;
     }
-}
-
-static void free_lines(struct lines *lines)
-{
-    free(lines->line);
-    free(lines->text);
 }
 
 /* Prints as much of a line as fits the screen; escape sequences for colours have no width. The chosen line is in reverse
@@ -116,7 +110,6 @@ static void put_wall(const struct watch *watch, const struct style *style, size_
     char *piece =
         is_behind ? text_format("%s reached", word) : text_format("to %s %s", word, watch_wall_text(text, wall_ns));
     style_flow(style, column, ", ", is_near ? STYLE_RED : STYLE_PLAIN, piece);
-    free(piece);
 }
 
 /* Prints the rate of usable memory, and the time until it falls to the reserve, the floor and zero. */
@@ -129,7 +122,6 @@ static void put_pace(const struct watch *watch, const struct style *style)
         return;
     char *piece = text_format("usable %s", watch_rate_text(rate, watch_trend_rate(&watch->usable)));
     style_flow(style, &column, "", STYLE_BOLD, piece);
-    free(piece);
     put_wall(watch, style, &column, "reserve", machine->reserve_bytes);
     put_wall(watch, style, &column, "floor", machine->floor_bytes);
     if (machine->usable_bytes <= machine->reserve_bytes)
@@ -159,7 +151,6 @@ static void put_last_refusal(const struct watch *watch, const struct style *styl
             watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, text_size(size, last->size_bytes),
             model_process_number(refused), text_size(left, last->usable_bytes), model_headroom_word(last->reason),
             model_reason_name[last->reason], style_colour_off(style, STYLE_YELLOW));
-    free(call);
 }
 
 static void put_complaints(const struct model *model, const struct style *style)
@@ -169,7 +160,6 @@ static void put_complaints(const struct model *model, const struct style *style)
     char *first = text_printable(model->complaints[0], style->is_utf8);
     fprintf(style->stream, "%snot trusted, %zu in all: %s%s\n", style_colour_on(style, STYLE_YELLOW),
             model->complaint_count, first, style_colour_off(style, STYLE_YELLOW));
-    free(first);
 }
 
 /* Prints the list; an empty table has no heading. */
@@ -186,7 +176,6 @@ static void put_list(struct watch *watch, const struct style *style)
     }
     char *filter = text_printable(watch->filter, style->is_utf8);
     fprintf(style->stream, "nothing that runs has \"%s\" in its name or command; Esc shows all\n", filter);
-    free(filter);
 }
 
 /* Prints what the list shows in addition to the page: the bar, the rate, and the time to the wall. */
@@ -202,7 +191,6 @@ static void put_held(const struct watch *watch, const struct model_job *job, con
     fprintf(style->stream, "held [%s%s%s] of %s, %s%s%s\n", style_colour_on(style, STYLE_GREEN), bar,
             style_colour_off(style, STYLE_GREEN), text_size(size, total_bytes), watch_rate_text(rate_text, rate),
             wall_ns == WATCH_NEVER ? "" : ", wall in ", wall_ns == WATCH_NEVER ? "" : watch_wall_text(wall, wall_ns));
-    free(bar);
 }
 
 static void put_head(const struct watch *watch, const struct style *style)
@@ -246,8 +234,7 @@ static void put_processes(const struct watch *watch, const struct style *style)
 static void put_parts(struct watch *watch, struct style style, struct lines *head, struct lines *list,
                       struct lines *foot)
 {
-    free(watch->rows.key);
-    watch->rows = (struct watch_rows){NULL, 0};
+    watch->rows.count = 0;
     style.stream = begin_lines(head);
     if (!watch->has_help)
         put_head(watch, &style);
@@ -268,7 +255,7 @@ static void put_parts(struct watch *watch, struct style style, struct lines *hea
 
 /* ---- the frame --------------------------------------------------------------------------------------------------- */
 
-/* Returns what the last line says about the keys. The caller frees. */
+/* Returns what the last line says about the keys. */
 static char *keys_text(const struct watch *watch, const struct style *style)
 {
     char *filter = text_printable(watch->filter, style->is_utf8), *text;
@@ -286,7 +273,6 @@ static char *keys_text(const struct watch *watch, const struct style *style)
         text = text_format("q quit  ? help  filter /%s  Esc shows all", filter);
     else
         text = text_format("q quit  ? help  / filter  Enter details  t tree  sort: l p r x n");
-    free(filter);
     return text;
 }
 
@@ -306,9 +292,6 @@ static void put_help(const struct watch *watch, const struct watch_layout *layou
     if (length + 10 <= style->columns)
         fprintf(style->stream, "%*s", (int)(style->columns - length), text_clock_local(clock, tool_now_ns()));
     fputs(style_colour_off(style, STYLE_DIM), style->stream);
-    free(keys);
-    free(text);
-    free(place);
 }
 
 /* Follows the chosen job or process to its new row. `before` is its key on the last screen. */
@@ -354,6 +337,7 @@ void watch_draw(struct watch *watch)
     struct style style = style_of(stdout);
     struct watch_key chosen = {.pid = 0};
     bool has_chosen = watch->chosen < watch->rows.count;
+    size_t mark = tool_arena_mark();
     if (has_chosen)
         chosen = watch->rows.key[watch->chosen];
     put_parts(watch, style, &head, &list, &foot);
@@ -361,10 +345,8 @@ void watch_draw(struct watch *watch)
     style.stream = begin_lines(&frame);
     put_frame(watch, &style, &head, &list, &foot);
     fclose(style.stream);
+    tool_adopt(frame.text);
     fwrite(frame.text, 1, frame.bytes, stdout);
     fflush(stdout);
-    free(frame.text);
-    free_lines(&head);
-    free_lines(&list);
-    free_lines(&foot);
+    tool_arena_release(mark);
 }

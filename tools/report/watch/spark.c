@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "report/watch/spark.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/bytes.h"
@@ -96,6 +95,5 @@ char *spark_text(const struct spark *spark, int64_t now_ns, size_t cells, bool i
         size_t height = (size_t)(part * SPARK_LEVELS + 0.5);
         out = stpcpy(out, spark_glyph(height == 0 && values[i] != SG_UNKNOWN ? 1 : height, is_utf8));
     }
-    free(values);
     return text;
 }

@@ -39,13 +39,13 @@ struct spark_axis spark_axis_of(const struct spark *spark, int64_t now_ns, size_
 /* Returns the cell of a time; negative, or beyond the last cell, if the axis does not have it. */
 int64_t spark_cell(const struct spark_axis *axis, int64_t time_ns);
 
-/* Returns the most within each cell; SG_UNKNOWN where there is no figure. The caller frees. */
+/* Returns the most within each cell; SG_UNKNOWN where there is no figure. */
 uint64_t *spark_values(const struct spark *spark, const struct spark_axis *axis);
 
 /* Returns the block of `height` eighths of a row: blank for 0, full for 8 and more. */
 const char *spark_glyph(size_t height, bool is_utf8);
 
-/* Returns a line of `cells` blocks. The full height is the highest figure. Blank: no figure. The caller frees. */
+/* Returns a line of `cells` blocks. The full height is the highest figure. Blank: no figure. */
 char *spark_text(const struct spark *spark, int64_t now_ns, size_t cells, bool is_utf8);
 
 #endif

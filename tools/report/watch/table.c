@@ -202,7 +202,6 @@ static void put_history(struct drawing *drawing, const struct model_job *job, si
     char *text = spark == NULL ? text_copy("", 0)
                                : spark_text(spark, drawing->watch->sampled_ns, cells, drawing->style->is_utf8);
     table_cell(&drawing->table, text, STYLE_CYAN);
-    free(text);
 }
 
 /* Prints a bar. Its full width is the job's limit, or the machine's memory. */
@@ -214,7 +213,6 @@ static void put_bar(struct drawing *drawing, const struct model_job *job, uint64
     uint64_t total_bytes = bytes_min(drawing->watch->model->machine.total_bytes, job->limit_bytes);
     char *bar = watch_bar(drawing->bar_cells, live_bytes, peak_bytes, total_bytes, drawing->style->is_utf8);
     table_cell(&drawing->table, bar, colour);
-    free(bar);
 }
 
 /* Returns whether a name consists of a time and a process number, "20261122T020601-13863". Such names differ at their
@@ -234,8 +232,7 @@ static bool is_observing(const struct watch *watch, const struct model_job *job)
     return false;
 }
 
-/* Returns the job's name and limit as far as they fit. The limit is complete or left out, because the bar shows it too.
- * The caller frees. */
+/* Returns the job's name and limit as far as they fit. The limit is complete or left out, because the bar shows it too. */
 static char *job_text(const struct drawing *drawing, const struct model_job *job)
 {
     char limit[TEXT_SIZE_CAPACITY];
@@ -248,7 +245,6 @@ static char *job_text(const struct drawing *drawing, const struct model_job *job
     text_size(limit, job->limit_bytes);
     char *place = model_job_place(job, drawing->style->is_utf8);
     char *whole = place != NULL ? text_format("%s, %s", name, place) : text_copy(name, SIZE_MAX);
-    free(place);
     char *shape[] = {
         job->limit_bytes == SG_UNKNOWN ? text_format("%sjob %s", mark, whole)
                                        : text_format("%sjob %s, limit %s", mark, whole, limit),
@@ -262,11 +258,6 @@ static char *job_text(const struct drawing *drawing, const struct model_job *job
     size_t last = is_made_up(name) ? 5 : 4;
     while (shown < last && mbstowcs(NULL, shape[shown], 0) > cells)
         shown++;
-    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
-        if (i != shown)
-            free(shape[i]);
-    free(whole);
-    free(name);
     return shape[shown];
 }
 
@@ -290,7 +281,6 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct model
     put_rate(drawing, rate);
     put_wall(drawing, watch_wall_ns(drawing->watch, job, rate));
     put_refused(drawing, run->refused_count);
-    free(text);
     return line;
 }
 
@@ -346,8 +336,6 @@ static void put_rows(struct drawing *drawing, const struct list *list)
         else
             put_process(drawing, order[i], NULL);
     }
-    free(jobs);
-    free(order);
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -402,8 +390,6 @@ static void begin_table(struct drawing *drawing)
         count++;
     }
     table_begin(&drawing->table, drawing->style, shown, count);
-    while (count > 0)
-        free(heading[--count]);
 }
 
 /* ---- the order on the screen ------------------------------------------------------------------------------------- */
@@ -425,8 +411,10 @@ static void note_order(const struct drawing *drawing, const struct list *list, s
 {
     struct libscols_iter *all = scols_new_iter(SCOLS_ITER_FORWARD);
     struct libscols_line *line;
-    free(rows->key);
-    *rows = (struct watch_rows){tool_allocate(list->count + list->jobs + 1, sizeof *rows->key), 0};
+    rows->key = reallocarray(rows->key, list->count + list->jobs + 1, sizeof *rows->key); /* the next frame needs it */
+    if (rows->key == NULL)
+        tool_end_without_memory();
+    rows->count = 0;
     while (all != NULL && scols_table_next_line(drawing->table.table, all, &line) == 0)
         if (scols_line_get_parent(line) == NULL)
             note_line(rows, line);
@@ -441,5 +429,4 @@ void watch_put_table(struct watch *watch, const struct style *style)
     put_rows(&drawing, &list);
     note_order(&drawing, &list, &watch->rows);
     table_end(&drawing.table);
-    free(list.rows);
 }

@@ -12,7 +12,7 @@
 
 #include "report/watch/terminal.h"
 #include "common/bytes.h"
-#include "common/text.h"
+#include "common/tool.h"
 
 /* Returns when the next sample is due. Samples missed while the program was stopped are skipped. */
 static int64_t next_time(const struct watch *watch, int64_t due_ns)
@@ -92,7 +92,7 @@ static bool has_nothing(const struct watch *watch)
 
 struct model *report_watch(const struct model_scope *scope, int64_t interval_ns)
 {
-    struct watch watch = {.scope = scope, .interval_ns = interval_ns, .is_tree = true};
+    struct watch watch = {.scope = scope, .interval_ns = interval_ns, .is_tree = true, .mark = tool_arena_mark()};
     watch_sample(&watch);
     if (has_nothing(&watch))
         return watch.model;

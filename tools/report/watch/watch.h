@@ -11,7 +11,7 @@
 #include "report/watch/spark.h"
 
 /* Shows the scope once per interval, until a key, a signal or a closed pipe ends the loop. Ends at once if nothing
- * matches. Returns the last model, from which the caller makes the exit status. The caller frees. */
+ * matches. Returns the last model, from which the caller makes the exit status. */
 struct model *report_watch(const struct model_scope *scope, int64_t interval_ns);
 
 /* ---- for the files of this module -------------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ struct watch_trace {
     struct watch_key key;
     struct watch_trend live;
     int64_t seen_ns; /* last time it was running, CLOCK_MONOTONIC */
-    struct spark *spark;
+    struct spark spark;
     UT_hash_handle hh;
 };
 
@@ -45,6 +45,7 @@ struct watch {
     const struct model_scope *scope;
     int64_t interval_ns;
     struct model *model; /* the last sample */
+    size_t mark;         /* where the arena ended before it */
     int64_t sampled_ns;  /* time of that sample, CLOCK_MONOTONIC */
     struct watch_trend usable;
     struct watch_trend device[SG_DEVICE_CAPACITY]; /* live bytes of all guarded processes */
@@ -109,7 +110,7 @@ struct watch_layout {
 };
 struct watch_layout watch_lay_out(size_t rows, size_t head, size_t list, size_t foot, size_t scroll);
 
-/* Returns a bar of live bytes relative to `total_bytes`, with another shade up to the peak. The caller frees. */
+/* Returns a bar of live bytes relative to `total_bytes`, with another shade up to the peak. */
 char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t total_bytes, bool is_utf8);
 
 /* Prints the table, its heading first, and notes its rows. */

@@ -17,6 +17,5 @@ struct fits_headroom fits_headroom_now(void)
     struct model *model = model_build(&scope);
     struct fits_headroom headroom = {fits_headroom_of(&model->machine), model->machine.usable_bytes,
                                      model->machine.reserve_bytes};
-    model_free(model);
     return headroom;
 }

@@ -96,7 +96,6 @@ static struct measured find_measured(const char *path)
             if (process->command != NULL && names_model(process->command, name))
                 keep(&measured, process);
     }
-    model_free(model);
     free(name);
     return measured;
 }
