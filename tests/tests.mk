@@ -165,7 +165,7 @@ EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)
 # gpu_programs 88, heap 87, helpers 79, stress 73, faults 73, reserve 69, meminfo 66, every_call 66, counting 57,
 # pool_threads 53, pools 46, refusal 38.
 NOT_EMULATED := $(addprefix tests/,preload/heap/test_heap.py preload/heap/test_stress.py preload/mmap/test_memory_files.py \
-    $(addprefix preload/machine/,test_bounds.py test_claims.py test_pressure.py test_pressure_socket.py test_set.py test_machine.py test_machine_limit.py test_machine_registry.py test_options.py) \
+    $(addprefix preload/machine/,test_bounds.py test_claims.py test_pressure.py test_set.py test_machine.py test_machine_limit.py test_machine_registry.py test_options.py) \
     $(addprefix preload/process/,test_fork.py test_helpers.py test_faults.py test_sanitizers.py) \
     $(addprefix sim/counting/,test_counting.py test_pool_forerunners.py test_pool_room.py test_pool_threads.py test_pools.py test_uncounted.py) \
     $(addprefix sim/limits/,test_meminfo.py test_refusal.py test_reserve.py test_spark.py) $(addprefix sim/calls/,test_every_call.py test_gpu_programs.py))

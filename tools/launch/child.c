@@ -183,7 +183,6 @@ int launch_run(struct launch *launch)
     launch->started_ns = tool_now_ns();
     launch->oom_kills = launch_oom_kills();
     launch_children_prepare(launch);
-    launch_pressure_prepare(launch);
     launch->child = fork();
     if (launch->child == 0)
         become_program(launch, &watch, ends[1]);

@@ -28,7 +28,6 @@ enum {
     KEY_SET,
     KEY_FORCE,
     KEY_ON_PRESSURE,
-    KEY_PRESSURE_SOCKET,
     KEY_CLAIM
 };
 
@@ -129,9 +128,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_ON_PRESSURE:
         launch->pressure.command = argument;
         return 0;
-    case KEY_PRESSURE_SOCKET:
-        launch->pressure.is_socket_wanted = true;
-        return 0;
     case KEY_FORCE:
         launch->is_forced = true;
         return 0;
@@ -206,18 +202,14 @@ static const struct argp_option own_options[] = {
     {"force", KEY_FORCE, NULL, 0, "with --set: also a limit below what the job holds, or below 16 MiB", 2},
     {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
      "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", 2},
-    {"pressure-socket", KEY_PRESSURE_SOCKET, NULL, 0,
-     "tell PROGRAM by systemd's memory pressure protocol when a request of another job cannot be met", 2},
 };
-/* Another name of --claim: what a job with a share has for certain. */
-static const struct argp_option minimum = {"min", KEY_CLAIM + CLAIM_SIZE, "SIZE|auto", 0, "the same as --claim", 2};
 /* What docker run calls it. */
 static const struct argp_option memory = {"memory", KEY_OPTION + SG_OPTION_LIMIT, "SIZE", 0, "the same as --limit", 1};
 enum { OWN_COUNT = sizeof own_options / sizeof own_options[0] };
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 3] = {0};
+    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 2] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
         const struct sg_option_info *info = &sg_option_table[i];
@@ -234,8 +226,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         options[SG_OPTION_COUNT + OWN_COUNT + i] =
             (struct argp_option){info->name, KEY_CLAIM + i, info->argument, 0, info->help, 2};
     }
-    options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT] = minimum;
-    options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 1] = memory;
+    options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT] = memory;
     const struct argp parser = {
         .options = options,
         .parser = parse_option,

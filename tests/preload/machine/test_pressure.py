@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -111,13 +112,13 @@ def sharer(place, job, size, *options):
 
 def test_what_exceeds_the_claim_counts_for_its_share(place):
     """3 GiB beyond the claim with share 4 are less than 1 GiB with share 1."""
-    server, notebook = sharer(place, "server", 4 * GIB, "--min=1G", "--share=4"), giver(place, GIB, job="notebook")
+    server, notebook = sharer(place, "server", 4 * GIB, "--claim=1G", "--share=4"), giver(place, GIB, job="notebook")
     assert given(place, "malloc 3500M") == ["ok"]
     assert server.go().ready() == [0] and notebook.go().ready() == [1]
 
 
 def test_share_is_one_without_the_option(place):
-    server, notebook = sharer(place, "server", 4 * GIB, "--min=1G"), giver(place, GIB, job="notebook")
+    server, notebook = sharer(place, "server", 4 * GIB, "--claim=1G"), giver(place, GIB, job="notebook")
     assert given(place, "malloc 3500M") == ["ok"]
     assert server.go().ready() == [1] and notebook.go().ready() == [0]
 
@@ -448,3 +449,17 @@ def test_python_takes_nothing_but_functions(place):
     tools = str(Path(__file__).resolve().parents[3] / "tools/python")
     code = f"sys.path.insert(0, {tools!r})\nimport sparkguard\ntry:\n    sparkguard.on_pressure(5)\nexcept TypeError as error:\n    say(error)\nready()\n"
     assert place.player(code).ready() == ["on_pressure() takes a function, not int"]
+
+
+def test_without_the_guard_it_is_said_that_nobody_can_be_asked(place):
+    done = place.guard.run([place.guard.build / "sparkguard", "--disable", "--on-pressure=true", "true"], env=place.env, preload=())
+    assert "sparkguard: --on-pressure has no effect: the program is not guarded\n" in done.stderr
+    assert done.returncode == 0
+
+
+def test_launcher_ends_although_the_program_ends_before_its_helper_begins(place):
+    """On one processor the program is often faster."""
+    env = place.guard.environment(place.env, preload=())
+    command = ["taskset", "-c", str(min(os.sched_getaffinity(0))), place.guard.build / "sparkguard", "--quiet", "--on-pressure=true", "true"]
+    for _ in range(40):
+        assert subprocess.run(command, env=env, timeout=60, check=False).returncode == 0
