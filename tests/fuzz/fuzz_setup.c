@@ -1,6 +1,7 @@
 /* What sparkguard-doctor --setup and --setup=undo edit: Docker's daemon.json, as it is and as it was before. One text a file. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "doctor/setup/setup.h"
 
 static const char *const file[] = {"now", "before"};
@@ -12,6 +13,7 @@ FUZZ_CAPACITY(1 << 20);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    size_t mark = tool_arena_mark();
     fuzz_put_texts(file, FILES, data, size);
     for (size_t i = 0; i < KINDS; i++) {
         int fd[FILES];
@@ -21,5 +23,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t k = 0; k < FILES; k++)
             close(fd[k]);
     }
+    tool_arena_release(mark);
     return 0;
 }

@@ -125,7 +125,8 @@ void doctor_check_oomd(struct doctor *doctor);
 void doctor_check_zombies(struct doctor *doctor);
 void doctor_check_leftovers(struct doctor *doctor);
 void doctor_check_unguarded(struct doctor *doctor);
-void doctor_check_ray(struct doctor *doctor); /* adds a finding only where Ray runs */
+void doctor_check_left_processes(struct doctor *doctor); /* adds a finding only where there are some */
+void doctor_check_ray(struct doctor *doctor);            /* adds a finding only where Ray runs */
 void doctor_check_driver(struct doctor *doctor);
 /* Returns whether the driver is known to keep freed pages of the machine's memory in a pool. */
 bool doctor_has_driver_pools(const struct doctor *doctor);

@@ -1,8 +1,7 @@
 /*
  * sparkguard-doctor - checks whether this machine can survive a job that asks for too much memory. Reads files, changes
  * nothing. Exit status: 0 all is fine, 1 there are warnings or unknowns, 4 there are dangers, 2 usage, 3 the output
- * cannot be written. With --need it is a gate in front of a command instead (need/need.h), with --setup it prints the
- * script that guards the whole machine (setup/setup.h).
+ * cannot be written. With --setup it prints the script that guards the whole machine (setup/setup.h).
  */
 #define _GNU_SOURCE
 #include <argp.h>
@@ -12,10 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/bad_value.h"
-#include "common/env_check.h"
 #include "doctor/doctor.h"
-#include "doctor/need/need.h"
 #include "doctor/setup/setup.h"
 #include "common/suggest.h"
 #include "common/text.h"
@@ -27,13 +23,9 @@ struct request {
     bool is_json, is_script;
     bool has_setup, has_undo, has_cdi;
     const char *daemon_json; /* for the script of the set-up */
-    bool has_need, has_wait;
-    struct need_request need;
 };
 
-enum { KEY_JSON = 256, KEY_SCRIPT, KEY_NEED, KEY_WAIT, KEY_SETUP, KEY_CDI, KEY_DAEMON_JSON };
-
-#define NOT_STARTED "nothing is started"
+enum { KEY_JSON = 256, KEY_SCRIPT, KEY_SETUP, KEY_CDI, KEY_DAEMON_JSON };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
@@ -44,35 +36,8 @@ static const struct argp_option options[] = {
      0},
     {"daemon-json", KEY_DAEMON_JSON, "WHAT", OPTION_HIDDEN, NULL, 0},
     {"print-cdi", KEY_CDI, NULL, 0, "print a CDI file, by which single containers ask for the guard", 0},
-    {"need", KEY_NEED, "SIZE", 0, "wait until a request of SIZE would be granted, then run COMMAND if there is one", 0},
-    {"wait", KEY_WAIT, "SECONDS", 0, "with --need: wait no longer than this (without end); 0: look once", 0},
     {0},
 };
-
-/* Takes the value of --need. Returns false after a message on stderr. */
-static bool take_need(struct request *request, const char *text)
-{
-    request->has_need = sg_parse_size(text, &request->need.size) == 0;
-    if (!request->has_need)
-        bad_value_say("sparkguard-doctor", "--need", text, env_check_fault(SG_OPTION_LIMIT, text), "80G", NOT_STARTED);
-    else
-        bad_value_warn_of_unit("sparkguard-doctor", "--need", text, "80G");
-    return request->has_need;
-}
-
-/* Takes the value of --wait. Returns false after a message on stderr. */
-static bool take_wait(struct request *request, const char *text)
-{
-    uint64_t milli;
-    const char *rest = sg_parse_milli(text, &milli);
-    request->has_wait = rest != NULL && rest[0] == '\0' && milli <= INT64_MAX / 1000000;
-    if (request->has_wait) {
-        request->need.wait_ns = (int64_t)milli * 1000000;
-        return true;
-    }
-    bad_value_say("sparkguard-doctor", "--wait", text, "not a number of seconds", "60", NOT_STARTED);
-    return false;
-}
 
 /* Takes the value of --setup. Returns false after a message on stderr. */
 static bool take_setup(struct request *request, const char *text)
@@ -91,15 +56,9 @@ static const char *contradiction(const struct request *request)
 {
     if (request->is_json && request->is_script)
         return "--json or --fix-script, not both";
-    if (request->has_wait && !request->has_need)
-        return "--wait belongs to --need";
-    if (request->has_need && request->is_script)
-        return "--need or --fix-script, not both";
-    if ((request->has_setup || request->has_cdi) && (request->is_json || request->is_script || request->has_need))
+    if ((request->has_setup || request->has_cdi) && (request->is_json || request->is_script))
         return "--setup and --print-cdi go with no other option";
-    if (request->has_setup && request->has_cdi)
-        return "--setup or --print-cdi, not both";
-    return request->need.command != NULL && request->is_json ? "--json or a command, not both" : NULL;
+    return request->has_setup && request->has_cdi ? "--setup or --print-cdi, not both" : NULL;
 }
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -125,16 +84,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* print getopt's message only, without argp's two lines about --help */
         return 0;
-    case KEY_NEED:
-        return take_need(request, argument) ? 0 : EINVAL;
-    case KEY_WAIT:
-        return take_wait(request, argument) ? 0 : EINVAL;
     case ARGP_KEY_ARG:
-        if (request->has_need) { /* the command; all further arguments belong to it */
-            request->need.command = state->argv + state->next - 1;
-            state->next = state->argc;
-            return 0;
-        }
         printable = text_printable(argument, false);
         fprintf(stderr, "sparkguard-doctor: nothing to do with %s; see --help\n", printable);
         return EINVAL;
@@ -151,12 +101,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp parser = {
     .options = options,
     .parser = parse_option,
-    .args_doc = "\n--need=SIZE [--wait=SECONDS] [COMMAND [ARGUMENT...]]",
     .doc = "Checks whether this machine can survive a job that asks for too much memory: what is fine, what is "
            "not, why it matters, and the command that fixes it. Changes nothing.\v"
            "Exit status: 0 all is fine, 1 warnings or unknowns, 4 dangers, 2 usage, 3 the output cannot be written.\n"
-           "With --need: 0 there is enough, or the command's; 1 there can never be; 124 not in time; 126 the command "
-           "cannot be run, 127 not found; 2 usage, 3 unknown.\n"
            "With --setup: 0 there is a script, 3 there is none.",
 };
 
@@ -175,22 +122,16 @@ static int close_output(int status)
 
 int main(int argc, char **argv)
 {
-    struct request request = {.need.wait_ns = NEED_ENDLESS};
+    struct request request = {0};
     tool_set_name(argv);
     argp_err_exit_status = DOCTOR_EXIT_USAGE;
     tool_memory_status = UNWRITTEN;
-    request.need.inherited_sigpipe = signal(
-        SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
+    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
-    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &request) != 0) {
+    if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
         suggest_option("sparkguard-doctor", &parser, argv);
         return DOCTOR_EXIT_USAGE;
-    }
-    if (request.has_need) {
-        env_check_warn_of_sizes("sparkguard-doctor");
-        request.need.is_json = request.is_json;
-        return close_output(need_run(&request.need));
     }
     if (request.daemon_json != NULL)
         return close_output(setup_daemon_json(request.daemon_json, STDIN_FILENO, SETUP_EARLIER_FD, stdout));

@@ -44,7 +44,7 @@ _sparkguard_program() {
 _sparkguard() {
     local cur prev words cword split value program
     _init_completion -s || return
-    if [[ $1 == *sparkguard || $1 == *-sweep || ($1 == *-doctor && " ${COMP_WORDS[*]} " == *" --need"*) ]]; then
+    if [[ $1 == *sparkguard || $1 == *-sweep ]]; then
         program=$(_sparkguard_program "$1")
         if ((program < COMP_CWORD)) || [[ ${COMP_WORDS[program - 1]} == -- ]]; then
             _command_offset "$program"

@@ -62,5 +62,5 @@ def test_each_command_prints_what_the_page_shows(tools, tmp_path):
     if os.environ.get("UPDATE_GOLDEN"):
         PAGE.write_text("\n".join(written) + "\n")
     assert differences == []
-    assert len([line for line in written if line.startswith("    $ ")]) == 11
+    assert len([line for line in written if line.startswith("    $ ")]) == 10
     assert (tmp_path / "train.svg").read_text().endswith("</svg>\n") and "<html" in (tmp_path / "train.html").read_text()

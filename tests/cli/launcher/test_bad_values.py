@@ -63,7 +63,6 @@ def test_the_sentence_about_each_wrong_value_is_golden(tools):
 
 OTHERS = {
     "sparkguard-report": ["--watch=soon", "--watch=0.01", "--since=lately", "--plot=run.png", "--plot=", "--html=page", "--output=", "4294967296", "0"],
-    "sparkguard-doctor": ["--need=64Q", "--need=", "--need=150%", "--need=80G --wait=soon", "--need=80G --wait=-1"],
     "sparkguard-sweep": ["--context=x", "--context=0", "--batch=1e9", "--kv-dtype=fp5", "--dtype=fp8", "--load=fast", "--param=n"],
 }
 SENTENCE = re.compile(r"[\w-]+: (?:--?[\w-]+|PID|SPARKGUARD_\w+)=[^:]*: [^;]+; (?:a good one: |one of )[^;]+; (?:the program is not started|nothing is \w+)")
@@ -82,7 +81,7 @@ def test_the_other_tools_tell_a_wrong_value_by_the_same_sentence(tools):
     assert [line for line in [*lines, *(line for line in ours if "cannot be read" not in line)] if not SENTENCE.fullmatch(line)] == []
 
 
-COMPUTING = ["sparkguard-report", "sparkguard-doctor --need=1M --wait=0", "sparkguard-sweep --fits=/", "sparkguard-sweep --estimate=1B,infer"]
+COMPUTING = ["sparkguard-report", "sparkguard-sweep --fits=/", "sparkguard-sweep --estimate=1B,infer"]
 
 
 @pytest.mark.parametrize("command", COMPUTING)
@@ -97,7 +96,7 @@ def test_a_tool_that_computes_with_a_wrong_variable_says_what_it_uses_instead(to
     assert "SPARKGUARD_" not in run(tools, tool, *arguments, SPARKGUARD_RESERVE="", SPARKGUARD_LIMIT="64G").stderr
 
 
-@pytest.mark.parametrize("tool, option", [("sparkguard-report", "--watch"), ("sparkguard-doctor", "--need"), ("sparkguard-sweep", "--load")])
+@pytest.mark.parametrize("tool, option", [("sparkguard-report", "--watch"), ("sparkguard-sweep", "--load")])
 def test_a_wrong_value_steers_no_terminal(tools, tool, option):
     done = run(tools, tool, f"{option}=\x1b[31m")
     assert done.returncode == 2 and "\x1b" not in done.stderr and "[31m" in done.stderr

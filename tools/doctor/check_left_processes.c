@@ -1,0 +1,124 @@
+/*
+ * check_left_processes.c - checks for processes that run on although the job that started them has ended: engines of vLLM and
+ * SGLang, workers of Ray, kernels of Jupyter. Their device memory shows in no process's size, so they count whatever it is.
+ * Of other programs nobody can tell: one that nohup(1) started has lost its starter, too, and works.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/bytes.h"
+#include "common/procfs.h"
+#include "common/text.h"
+#include "doctor/doctor.h"
+
+/* Smaller idle ones are not worth ending. */
+#define LEAST_BYTES (UINT64_C(256) << 20)
+
+enum { NAMED_MAX = 4, KILLED_MAX = 32 };
+
+struct left {
+    char *names; /* "VLLM::EngineCore (70), ..." */
+    char *pids;  /* " 70 71" */
+    uint64_t count, bytes;
+    bool is_anothers; /* one of them belongs to another user */
+};
+
+static const struct kind {
+    const char *name;     /* how the name or the command line begins */
+    const char *argument; /* what is somewhere in the command line; "": anything */
+    const char *what;
+    bool is_idle; /* it holds memory for nothing, also while what started it lives */
+} kinds[] = {
+    {"VLLM::", "", "an engine of vLLM", false},
+    {"sglang::", "", "an engine of SGLang", false},
+    {"ray::IDLE", "", "an idle worker of Ray", true},
+    {"ray::", "", "a worker of Ray", false},
+    {"python", "ipykernel", "a kernel of Jupyter", false},
+};
+
+/* Returns whether what started a process has ended: it is now a child of init, or of a user's systemd. Services are such
+ * children from the start. */
+static bool is_orphan(const struct doctor *doctor, const struct doctor_process *process)
+{
+    char path[64], group[4096];
+    bool is_adopted = process->parent_pid == 1;
+    for (size_t i = 0; i < doctor->process_count && !is_adopted; i++)
+        is_adopted =
+            doctor->processes[i].pid == process->parent_pid && strcmp(doctor->processes[i].name, "systemd") == 0;
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cgroup", process->pid);
+    if (!is_adopted || doctor_read(doctor, path, group, sizeof group) <= 0)
+        return is_adopted;
+    size_t length = strcspn(group, "\n"), suffix = strlen(".service");
+    return length < suffix || strncmp(group + length - suffix, ".service", suffix) != 0;
+}
+
+/* Returns the command line with blanks, else the name, of a process. */
+static char *command_of(const struct doctor *doctor, const struct doctor_process *process)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cmdline", process->pid);
+    long length = doctor_read(doctor, path, text, sizeof text);
+    for (long i = 0; i + 1 < length; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+    return length > 0 ? text_copy(text, (size_t)length) : text_copy(process->name, sizeof process->name);
+}
+
+static const struct kind *kind_of(const struct doctor_process *process, const char *command)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t length = strlen(kinds[i].name);
+        bool is_named =
+            strncmp(process->name, kinds[i].name, length) == 0 || strncmp(command, kinds[i].name, length) == 0;
+        if (is_named && strstr(command, kinds[i].argument) != NULL)
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+static void look_at(const struct doctor *doctor, const struct doctor_process *process, struct left *left)
+{
+    char path[64], status[8192], size[TEXT_SIZE_CAPACITY];
+    char *command = command_of(doctor, process);
+    const struct kind *kind = kind_of(process, command);
+    if (kind == NULL || process->state == 'Z' || (!kind->is_idle && !is_orphan(doctor, process)))
+        return;
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/status", process->pid);
+    if (doctor_read(doctor, path, status, sizeof status) <= 0)
+        return;
+    uint64_t anonymous = procfs_kib(procfs_number_after(status, "RssAnon"));
+    uint64_t bytes = anonymous != SG_UNKNOWN ? anonymous : procfs_kib(procfs_number_after(status, "VmRSS"));
+    bytes = bytes != SG_UNKNOWN ? bytes : 0;
+    if (bytes < LEAST_BYTES && kind->is_idle)
+        return;
+    text_shorten(command, 40);
+    if (left->count < NAMED_MAX)
+        left->names = text_format("%s%s%" PRIu32 " %s, %s, %s", left->names, left->count > 0 ? "; " : "", process->pid,
+                                  command, kind->what, text_size(size, bytes));
+    if (left->count < KILLED_MAX)
+        left->pids = text_format("%s %" PRIu32, left->pids, process->pid);
+    left->count++;
+    left->bytes = bytes_add(left->bytes, bytes);
+    left->is_anothers = left->is_anothers || procfs_number_after(status, "Uid") != geteuid();
+}
+
+void doctor_check_left_processes(struct doctor *doctor)
+{
+    struct left left = {.names = text_copy("", 0), .pids = text_copy("", 0)};
+    char size[TEXT_SIZE_CAPACITY];
+    for (size_t i = 0; i < doctor->process_count && !doctor->is_contained; i++) /* there init is a part of the job */
+        look_at(doctor, &doctor->processes[i], &left);
+    if (left.count == 0)
+        return;
+    struct doctor_finding *finding = doctor_add(
+        doctor, "left-processes", DOCTOR_WARNING, "%" PRIu64 " process%s of ended jobs run%s on with %s: %s%s",
+        left.count, left.count == 1 ? "" : "es", left.count == 1 ? "s" : "", text_size(size, left.bytes), left.names,
+        left.count > NAMED_MAX ? "; ..." : "");
+    finding->why = "What started them has ended, or they wait for work, and they keep their memory, a GPU's memory "
+                   "too, which shows in no process's size.";
+    finding->fix = text_format("%skill%s", left.is_anothers && geteuid() != 0 ? "sudo " : "", left.pids);
+    doctor_figure(finding, "left_count", left.count);
+    doctor_figure(finding, "left_bytes", left.bytes);
+}
