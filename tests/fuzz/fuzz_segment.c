@@ -10,7 +10,6 @@
 #include "report/html/html.h"
 #include "report/plot/plot.h"
 #include "common/procfs.h"
-#include "report/prometheus/prometheus.h"
 #include "report/report.h"
 
 #define LIVE "live/4711-0000000000001267.segment"
@@ -63,7 +62,7 @@ static void show(const struct model_scope *scope)
     report_render_text(model, scope, &style);
     report_render_json(model, fuzz_nowhere());
     report_render_csv(model, fuzz_nowhere());
-    report_render_prometheus(model, scope, NULL, fuzz_nowhere());
+    report_render_prometheus(model, scope, fuzz_nowhere());
     (void)report_html_file(model, scope, "/dev/null");
     const struct model_job *job;
     const struct model_process *process;

@@ -15,7 +15,6 @@
 #include "report/html/html.h"
 #include "report/atomic_file.h"
 #include "report/plot/plot.h"
-#include "report/prometheus/prometheus.h"
 #include "report/report.h"
 #include "model/model.h"
 #include "report/since.h"
@@ -273,7 +272,7 @@ static void put_report(FILE *stream, void *content)
     } else if (request->forms & FORM_CSV) {
         report_render_csv(model, stream);
     } else if (request->forms & FORM_PROMETHEUS) {
-        report_render_prometheus(model, scope, request->output_path, stream);
+        report_render_prometheus(model, scope, stream);
     } else if (request->watch_ns == 0 && (model->jobs != NULL || !model_scope_is_narrow(scope))) {
         struct style style = style_of(stream);
         report_render_text(model, scope, &style);

@@ -1,5 +1,4 @@
-"""sparkguard-report --prometheus and --output: series that Prometheus can keep for years, counters that never fall, files
-that are whole. tests/ecosystem/test_prometheus.py shows the same to the real one."""
+"""sparkguard-report --prometheus and --output: series that Prometheus can keep for years, files that are whole. tests/ecosystem/test_prometheus.py shows the same to the real one."""
 
 import contextlib
 import os
@@ -172,19 +171,6 @@ def test_of_very_many_jobs_the_largest_are_series_and_the_others_one(make, repor
     assert len(values(whole, "job_live_bytes")) == 150 and values(whole, "machine_other_jobs") == [0]
 
 
-def test_counter_of_a_job_goes_on_when_it_is_one_of_the_largest_again(make, report, collector):
-    def running(pid, job, size, **domain):
-        return make(pid=pid, job=job, state="running").domain("device", granted=size, **domain).write_live(report.directory)
-
-    with contextlib.ExitStack() as files:
-        for n in range(100):
-            files.enter_context(running(2000 + n, f"job {n}", GIB))
-        with running(1, "small", MIB, refused=3, refused_bytes=GIB):
-            assert values(collector(), "job_refusals_total", sparkguard_job="small") == []
-        with running(1, "small", 2 * GIB, refused=5, refused_bytes=GIB):
-            assert values(collector(), "job_refusals_total", sparkguard_job="small") == [5]
-
-
 @pytest.mark.usefixtures("in_memory")
 def test_of_very_many_processes_the_largest_are_series(make, report):
     with contextlib.ExitStack() as files:
@@ -259,95 +245,15 @@ def refused(make, pid, count, **fields):
     return make(pid=pid, **fields).domain("device", refused=count, refused_bytes=count * GIB)
 
 
-@pytest.fixture
-def collector(report, tmp_path):
-    """collector(*arguments) writes the same file again: what is in it."""
-
-    def run(*arguments):
-        done = report.run("--prometheus", "--output", tmp_path / "x.prom", *arguments)
-        assert done.returncode in (0, 3) and done.stdout == "", done.stderr
-        return parse((tmp_path / "x.prom").read_text())
-
-    return run
-
-
-def counters(series, job="train"):
-    return (
-        values(series, "refusals_total", domain="device")[0],
-        values(series, "refused_bytes_total")[0] // GIB,
-        values(series, "job_refusals_total", sparkguard_job=job)[0],
-    )
-
-
-def test_a_counter_grows_by_what_is_new_and_stays_when_records_go(make, report, collector):
-    running = make(pid=9, state="running")
-    with running.write_live(report.directory):
-        gone = refused(make, 1, 3).write(report.directory)
-        assert counters(collector()) == (3, 3, 3)
-        assert counters(collector()) == (3, 3, 3)
-        refused(make, 1, 5).write(report.directory)
-        assert counters(collector()) == (5, 5, 5)
+def test_counters_are_sums_of_what_is_on_record(make, report):
+    """Of a job that is not shown, too: the machine's sums are of all jobs."""
+    gone = refused(make, 1, 3, job="gone", **LONG_AGO).write(report.directory)
+    with refused(make, 2, 4, job="train", state="running").write_live(report.directory):
+        series = metrics(report)
+        assert values(series, "refusals_total", domain="device") == [7] and values(series, "refused_bytes_total") == [7 * GIB]
+        assert values(series, "job_refusals_total") == [4]
         gone.unlink()
-        refused(make, 2, 1).write(report.directory)
-        assert counters(collector()) == (6, 6, 6)
-        assert counters(metrics(report)) == (1, 1, 1)  # without the file: what is on record
-
-
-def test_a_record_that_moves_to_the_history_is_not_counted_again(make, report, collector):
-    with make(pid=9, state="running").write_live(report.directory):
-        path = refused(make, 1, 3).write(report.directory)
-        assert counters(collector()) == (3, 3, 3)
-        report.history.mkdir()
-        path.unlink()
-        refused(make, 1, 2).write(report.history)  # some seconds older
-        assert counters(collector()) == (3, 3, 3)
-        refused(make, 1, 4).write(report.history)
-        assert counters(collector()) == (4, 4, 4)
-
-
-def test_a_record_that_cannot_be_read_for_once_is_not_counted_again(make, report, collector):
-    with make(pid=9, state="running").write_live(report.directory):
-        refused(make, 1, 3).write(report.directory)
-        assert counters(collector()) == (3, 3, 3)
-        path = refused(make, 1, 3, **{"slot.magic": 1}).write(report.directory)
-        for _run in range(3):
-            assert counters(collector()) == (3, 3, 3)
-        refused(make, 1, 4).write(report.directory)
-        assert counters(collector()) == (4, 4, 4)
-        path.unlink()
-        assert counters(collector()) == (4, 4, 4)
-
-
-def test_what_is_long_off_the_record_is_forgotten(make, report, collector, tmp_path):
-    path = refused(make, 1, 3).write(report.directory)
-    collector()
-    path.unlink()
-    for age, is_kept in ((239, True), (240, False)):
-        text = (tmp_path / "x.prom").read_text()
-        (tmp_path / "x.prom").write_text(re.sub(r"(# counted(?: \d+){6}) \d+", rf"\1 {age}", text))
-        collector()
-        assert ("# counted" in (tmp_path / "x.prom").read_text()) == is_kept
-
-
-def test_a_job_that_is_not_shown_for_a_while_goes_on_where_it_was(make, report, collector):
-    gone = refused(make, 1, 3, **LONG_AGO).write(report.directory)
-    refused(make, 2, 4, **LONG_AGO).write(report.directory)
-    assert counters(collector("--job", "train")) == (7, 7, 7)
-    gone.unlink()
-    assert values(collector(), "job_refusals_total") == []  # ended long ago
-    assert counters(collector("--job", "train")) == (7, 7, 7)
-
-
-def test_a_file_that_cannot_be_understood_begins_anew(make, report, collector, tmp_path):
-    refused(make, 1, 3).write(report.directory)
-    damaged = (
-        b"\xff\n# counted 1\n# counted 1 2 3 4 5 6 7\n# counted 1 2 3 4 5 6 x y\n# kept\n# kept x\nsparkguard_refusals_total\n"
-        b'sparkguard_refusals_total{domain="device"} -\nsparkguard_refusals_total{domain="device"} 1 x\n'
-    )
-    (tmp_path / "x.prom").write_bytes(damaged)
-    assert counters(collector("--all")) == (3, 3, 3)
-    (tmp_path / "x.prom").write_bytes(b'sparkguard_refusals_total{domain="device"} 99999999999999999999\n# counted ')
-    assert values(collector(), "refusals_total", domain="device") == [2**53]
+        assert values(metrics(report), "refusals_total", domain="device") == [4]
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 /*
- * prometheus.c - see prometheus.h. An unknown value has no series, because absent is not 0.
+ * prometheus.c - metrics for a collector. An unknown value has no series, because absent is not 0.
  *
  * Series are stored for years, so there are few: for the machine, for each job shown, and for running processes that
  * hold 1 % of the machine. Other users can make any number of jobs, so only the largest jobs have their own series.
@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/prometheus/prometheus.h"
-#include "report/prometheus/counters.h"
+#include "report/report.h"
 #include "common/bytes.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -30,6 +29,46 @@ enum { JOBS_MAX = 100, PROCESSES_MAX = 100 };
 
 /* The beginning of a command identifies it; its end may contain private data. */
 enum { COMMAND_COLUMNS = 48 };
+
+/* Returns a text as a label's value, without the quotes. Different texts give different values, because the collector
+ * rejects a file with two equal series. */
+static char *label_of(const char *text)
+{
+    size_t left = strlen(text);
+    char *label = tool_allocate(left * strlen("\\\\x5c") + 1, 1), *out = label;
+    while (left > 0) {
+        uint32_t code;
+        size_t length = text_utf8_next(text, left, &code);
+        if (code == TEXT_NO_CODE || text_is_control(code) || code == '\\')
+            for (size_t i = 0; i < length; i++)
+                out += sprintf(out, "\\\\x%02x", (unsigned char)text[i]);
+        else if (code == '"')
+            out = stpcpy(out, "\\\"");
+        else
+            out = mempcpy(out, text, length);
+        text += length;
+        left -= length;
+    }
+    *out = '\0';
+    return label;
+}
+
+static char *labels_of_job(const struct model_job *job)
+{
+    char *name = label_of(job->name), *directory = label_of(job->directory);
+    char *user = model_job_user(job), *user_label = user != NULL ? label_of(user) : NULL;
+    return text_format("{sparkguard_job=\"%s\",directory=\"%s\"%s%s%s}", name, directory,
+                       user != NULL ? ",user=\"" : "", user != NULL ? user_label : "", user != NULL ? "\"" : "");
+}
+
+/* What is shown beside the jobs: sums of all records, whether their jobs are shown or not. */
+struct totals {
+    uint64_t refused_count[SG_DOMAIN_COUNT];
+    uint64_t refused_bytes;
+    size_t running_count;    /* processes */
+    struct model_job others; /* sums of the jobs without their own series */
+    size_t other_count;
+};
 
 struct family {
     FILE *stream;
@@ -89,7 +128,7 @@ static void put_headroom(FILE *stream, const struct model_machine *machine)
             name, name, name, (int64_t)machine->usable_bytes - (int64_t)machine->reserve_bytes);
 }
 
-static void put_machine(FILE *stream, const struct model *model, const struct prometheus_totals *totals)
+static void put_machine(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
         MACHINE(total_bytes, "Memory of the machine."),
@@ -132,7 +171,7 @@ static void put_devices(FILE *stream, const struct model_machine *machine)
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
         for (int index = 0; index < SG_DEVICE_CAPACITY; index++) {
             const struct model_device *device = &machine->device[index];
-            char *name = prometheus_label(device->name);
+            char *name = label_of(device->name);
             char *labels = text_format("{device=\"%d\",name=\"%s\"}", index, name);
             if (device->is_known)
                 put(&family, labels, field_of(device, &fields[i]));
@@ -140,7 +179,7 @@ static void put_devices(FILE *stream, const struct model_machine *machine)
     }
 }
 
-static void put_refusals(FILE *stream, const struct prometheus_totals *totals)
+static void put_refusals(FILE *stream, const struct totals *totals)
 {
     struct family count = {
         stream, "sparkguard_refusals_total", "counter",
@@ -153,39 +192,36 @@ static void put_refusals(FILE *stream, const struct prometheus_totals *totals)
     put(&bytes, "", totals->refused_bytes);
 }
 
-static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
+static void put_jobs(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
         JOB(live_bytes, "Live bytes of the running processes of a job."),
         JOB(peak_bytes, "Most bytes that the processes of a job held at one time."),
         JOB(limit_bytes, "Most bytes that a job may hold."),
     };
-    const struct prometheus_job *job;
+    const struct model_job *job;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
-        for (job = totals->jobs; job != NULL; job = job->hh.next)
-            if (job->shown != NULL)
-                put(&family, job->labels, field_of(job->shown, &fields[i]));
+        DL_FOREACH (model->jobs, job)
+            put(&family, labels_of_job(job), field_of(job, &fields[i]));
         if (fields[i].offset == offsetof(struct model_job, live_bytes) && totals->other_count > 0)
             put(&family, OTHERS, totals->others.live_bytes);
     }
     struct family running = {stream, "sparkguard_job_running_processes", "gauge", "Running processes of a job.", false};
     struct family refused = {stream, "sparkguard_job_refusals_total", "counter", "Refused requests of a job.", false};
-    for (job = totals->jobs; job != NULL; job = job->hh.next)
-        if (job->shown != NULL)
-            put(&running, job->labels, job->shown->running_count);
+    DL_FOREACH (model->jobs, job)
+        put(&running, labels_of_job(job), job->running_count);
     if (totals->other_count > 0)
         put(&running, OTHERS, totals->others.running_count);
-    for (job = totals->jobs; job != NULL; job = job->hh.next)
-        if (job->shown != NULL)
-            put(&refused, job->labels, job->refused_count);
+    DL_FOREACH (model->jobs, job)
+        put(&refused, labels_of_job(job), job->refused_count);
 }
 
 static char *command_label(const char *command)
 {
     char *beginning = text_copy(command, strlen(command));
     text_shorten(beginning, COMMAND_COLUMNS);
-    return prometheus_label(beginning);
+    return label_of(beginning);
 }
 
 /* Prints a process. The segment's name identifies it, because processes of two containers may have the same PID. */
@@ -193,8 +229,8 @@ static void put_process(struct family *family, const char *job_labels, const str
                         const struct bytes_field *field)
 {
     char *command = command_label(process->command);
-    char *segment = prometheus_label(strrchr(process->segment_path, '/') + 1);
-    char *container = prometheus_label(process->container != NULL ? process->container : "");
+    char *segment = label_of(strrchr(process->segment_path, '/') + 1);
+    char *container = label_of(process->container != NULL ? process->container : "");
     char *labels = text_format("%.*s,container=\"%s\",pid=\"%" PRIu32 "\",segment=\"%s\",command=\"%s\"}",
                                (int)strlen(job_labels) - 1, job_labels, container, model_process_number(process),
                                segment, command);
@@ -208,25 +244,25 @@ static int compare_bytes(const void *a, const void *b)
 }
 
 /* Returns the least live bytes of a process with its own series. */
-static uint64_t least_bytes(const struct model *model, const struct prometheus_totals *totals)
+static uint64_t least_bytes(const struct model *model, const struct totals *totals)
 {
     uint64_t total = model->machine.total_bytes;
     uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : bytes_max(total / 100, LEAST_BYTES);
     uint64_t *sizes = tool_allocate(totals->running_count + 1, sizeof *sizes);
     size_t count = 0;
+    const struct model_job *job;
     const struct model_process *process;
-    for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next)
-        if (job->shown != NULL)
-            DL_FOREACH (job->shown->processes, process)
-                if (process->state == SG_STATE_RUNNING)
-                    sizes[count++] = process->live_bytes;
+    DL_FOREACH (model->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (process->state == SG_STATE_RUNNING)
+                sizes[count++] = process->live_bytes;
     qsort(sizes, count, sizeof *sizes, compare_bytes);
     if (count > PROCESSES_MAX)
         least = bytes_max(least, sizes[PROCESSES_MAX - 1]);
     return least;
 }
 
-static void put_processes(FILE *stream, const struct model *model, const struct prometheus_totals *totals)
+static void put_processes(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
         PROCESS(live_bytes, "Live bytes of a running process that holds 1 % of the machine."),
@@ -235,15 +271,15 @@ static void put_processes(FILE *stream, const struct model *model, const struct 
     uint64_t least = least_bytes(model, totals);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
+        const struct model_job *job;
         const struct model_process *process;
         size_t left = PROCESSES_MAX; /* many processes may have the same size */
-        for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next) {
-            if (job->shown == NULL)
-                continue;
-            DL_FOREACH (job->shown->processes, process) {
+        DL_FOREACH (model->jobs, job) {
+            const char *labels = labels_of_job(job);
+            DL_FOREACH (job->processes, process) {
                 if (process->state != SG_STATE_RUNNING || process->live_bytes < least || left == 0)
                     continue;
-                put_process(&family, job->labels, process, &fields[i]);
+                put_process(&family, labels, process, &fields[i]);
                 left--;
             }
         }
@@ -266,7 +302,7 @@ static void put_unguarded(FILE *stream, const struct model *model)
         for (size_t i = 0; i < model->unguarded_count; i++) {
             const struct model_unguarded *unguarded = &model->unguarded[i];
             char *command = command_label(unguarded->command);
-            char *container = prometheus_label(unguarded->container != NULL ? unguarded->container : "");
+            char *container = label_of(unguarded->container != NULL ? unguarded->container : "");
             char *labels = text_format("{container=\"%s\",pid=\"%" PRIu32 "\",command=\"%s\"}", container,
                                        unguarded->pid, command);
             uint64_t bytes;
@@ -276,63 +312,65 @@ static void put_unguarded(FILE *stream, const struct model *model)
     }
 }
 
-static void choose_jobs(struct prometheus_totals *totals, const struct model *model)
+static struct totals sum_up(const struct model *model)
 {
+    struct totals totals = {.refused_bytes = 0};
     const struct model_job *job;
-    struct prometheus_job *found;
+    const struct model_process *process;
     DL_FOREACH (model->jobs, job) {
-        char *labels = prometheus_job_labels(job);
-        HASH_FIND_STR(totals->jobs, labels, found);
-        if (found != NULL)
-            found->shown = job;
+        totals.running_count += job->running_count;
+        DL_FOREACH (job->processes, process) {
+            totals.refused_bytes = bytes_add(totals.refused_bytes, process->refused_bytes);
+            for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+                totals.refused_count[i] = bytes_add(totals.refused_count[i], process->domain[i].refused_count);
+        }
     }
+    return totals;
 }
 
 /* Orders jobs: the largest first; of those that hold nothing, the last seen first. */
-static int compare_shown(const void *a, const void *b)
+static int compare_jobs(const void *a, const void *b)
 {
-    const struct model_job *left = (*(struct prometheus_job *const *)a)->shown;
-    const struct model_job *right = (*(struct prometheus_job *const *)b)->shown;
+    const struct model_job *left = *(struct model_job *const *)a, *right = *(struct model_job *const *)b;
     if (left->live_bytes != right->live_bytes)
         return left->live_bytes > right->live_bytes ? -1 : 1;
     return left->last_seen_ns > right->last_seen_ns ? -1 : left->last_seen_ns < right->last_seen_ns;
 }
 
-static void keep_largest(struct prometheus_totals *totals)
+/* Leaves the largest jobs in the model, and sums up the others. */
+static void keep_largest(struct model *model, struct totals *totals)
 {
-    struct prometheus_job **shown = tool_allocate(HASH_COUNT(totals->jobs) + 1, sizeof(void *));
+    struct model_job *job, **jobs = NULL;
     size_t count = 0;
-    for (struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next)
-        if (job->shown != NULL)
-            shown[count++] = job;
-    qsort(shown, count, sizeof(void *), compare_shown);
+    DL_FOREACH (model->jobs, job) {
+        jobs = tool_grow(jobs, count, sizeof(struct model_job *));
+        jobs[count++] = job;
+    }
+    if (count > JOBS_MAX)
+        qsort(jobs, count, sizeof(struct model_job *), compare_jobs);
     for (size_t i = JOBS_MAX; i < count; i++) {
-        totals->others.live_bytes = bytes_add(totals->others.live_bytes, shown[i]->shown->live_bytes);
-        totals->others.running_count += shown[i]->shown->running_count;
+        totals->others.live_bytes = bytes_add(totals->others.live_bytes, jobs[i]->live_bytes);
+        totals->others.running_count += jobs[i]->running_count;
         totals->other_count++;
-        shown[i]->shown = NULL;
+        DL_DELETE(model->jobs, jobs[i]);
     }
 }
 
-void report_render_prometheus(struct model *model, const struct model_scope *scope, const char *path, FILE *stream)
+void report_render_prometheus(struct model *model, const struct model_scope *scope, FILE *stream)
 {
-    struct prometheus_totals totals;
+    struct totals totals = sum_up(model);
     struct model_scope chosen = *scope;
     bool is_usual = !model_scope_is_narrow(scope) && !scope->is_all;
     if (is_usual)
         chosen.since_ns = tool_now_ns() - RECENT_NS;
-    prometheus_totals_begin(&totals, model, path);
     model_select(model, &chosen);
-    choose_jobs(&totals, model);
     if (is_usual)
-        keep_largest(&totals);
+        keep_largest(model, &totals);
     put_one(stream, "sparkguard_build_info", "Version of sparkguard-report.", "{version=\"" SG_VERSION_TEXT "\"}", 1);
     put_machine(stream, model, &totals);
     put_devices(stream, &model->machine);
     put_refusals(stream, &totals);
-    put_jobs(stream, &totals);
+    put_jobs(stream, model, &totals);
     put_processes(stream, model, &totals);
     put_unguarded(stream, model);
-    prometheus_totals_put(&totals, stream);
-    prometheus_totals_end(&totals);
 }
