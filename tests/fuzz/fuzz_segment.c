@@ -8,7 +8,7 @@
 
 #include "common/tool.h"
 #include "report/html/html.h"
-#include "report/plot/plot.h"
+#include "report/draw/draw.h"
 #include "common/procfs.h"
 #include "report/report.h"
 
@@ -71,8 +71,8 @@ static void show(const struct model_scope *scope)
             report_render_process(job, process, &style);
             struct model_timeline line = {tool_allocate(1, sizeof *line.samples), 1};
             line.samples[0].time_ns = 1;
-            plot_add_known(&line, process);
-            report_plot(fuzz_nowhere(), process, &line, NULL);
+            draw_add_known(&line, process);
+            draw_process(fuzz_nowhere(), process, &line, NULL);
         }
 }
 

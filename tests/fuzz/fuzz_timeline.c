@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "common/tool.h"
-#include "report/plot/plot.h"
+#include "report/draw/draw.h"
 
 #define SEGMENT "1-1.segment"
 #define TIMELINE "1-1.timeline"
@@ -48,8 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] >> 4 == TOO_LONG)
         fuzz_need(truncate(fuzz_path(TIMELINE), sizeof file + 1) == 0, "truncate");
     if (model_timeline_read(&line, segment_path, why) == MODEL_GOOD) {
-        plot_add_known(&line, &process);
-        report_plot(fuzz_nowhere(), &process, &line, NULL);
+        draw_add_known(&line, &process);
+        draw_process(fuzz_nowhere(), &process, &line, NULL);
     }
     tool_arena_release(mark);
     return 0;

@@ -14,7 +14,7 @@
 
 #include "report/html/html.h"
 #include "report/atomic_file.h"
-#include "report/plot/plot.h"
+#include "report/draw/draw.h"
 #include "report/report.h"
 #include "model/model.h"
 #include "report/since.h"
@@ -167,7 +167,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         request->directories[request->scope.directory_count++] = argument;
         return 0;
     case KEY_PLOT:
-        if (!report_plot_may_write(argument))
+        if (!draw_may_write(argument))
             return refuse_value("--plot", argument, "the name must end in .svg, or be -", "run.svg");
         request->plot_path = argument;
         return 0;
@@ -300,7 +300,7 @@ static int write_document(struct model *model, const struct request *request)
     if (request->html_path != NULL && status != REPORT_NO_MATCH)
         written = report_html_file(model, &request->scope, request->html_path);
     else if (request->plot_path != NULL && (model->jobs != NULL || status == REPORT_SHOWN))
-        written = report_plot_file(model, &request->scope, request->plot_path);
+        written = draw_file(model, &request->scope, request->plot_path);
     return written != REPORT_SHOWN ? written : status;
 }
 

@@ -2,7 +2,7 @@
  * job.c - prints what a page says of a job as a whole: its verdict, its drawing, and the figures of the drawing.
  */
 
-#include "report/bands/bands.h"
+#include "report/draw/draw.h"
 #include "report/html/html.h"
 #include "common/bytes.h"
 #include "common/text.h"
@@ -107,24 +107,15 @@ static void put_figures(FILE *stream, const struct bands *bands)
     report_html_table_end(&table);
 }
 
-/* The page has the drawing twice, for wide and for narrow windows; the style sheet shows one of them. */
 void report_html_job_drawing(FILE *stream, const struct model_job *job, size_t number)
 {
-    enum { NARROW_COLUMNS = 140 };
-    char name[48];
-    struct bands *bands = bands_read(job, 0, BANDS_COLUMNS_MAX, NULL);
+    char name[32];
+    struct bands *bands = draw_bands_read(job, 0, BANDS_COLUMNS_MAX, NULL);
     if (bands == NULL)
         return;
-    snprintf(name, sizeof name, "job-%zu-wide-", number);
-    fputs("<figure class=\"wide\">\n", stream);
-    bands_draw(stream, bands, BANDS_WIDTH, name);
+    snprintf(name, sizeof name, "job-%zu-", number);
+    fputs("<figure>\n", stream);
+    draw_job(stream, bands, name);
     fputs("</figure>\n", stream);
-    struct bands *fewer = bands_read(job, 0, NARROW_COLUMNS, NULL);
-    if (fewer != NULL) {
-        snprintf(name, sizeof name, "job-%zu-narrow-", number);
-        fputs("<figure class=\"narrow\">\n", stream);
-        bands_draw(stream, fewer, BANDS_NARROW, name);
-        fputs("</figure>\n", stream);
-    }
     put_figures(stream, bands);
 }

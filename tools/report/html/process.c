@@ -7,7 +7,7 @@
 
 #include "report/html/html.h"
 #include "common/xml_escape.h"
-#include "report/plot/plot.h"
+#include "report/draw/draw.h"
 #include "common/procfs.h"
 #include "report/report.h"
 #include "common/text.h"
@@ -54,7 +54,7 @@ static void put_drawing(FILE *stream, const struct report_html_entry *entry, siz
     switch (entry->drawing) {
     case REPORT_HTML_DRAWN:
         fputs("<figure>\n", stream);
-        report_plot(stream, entry->process, &entry->timeline, name);
+        draw_process(stream, entry->process, &entry->timeline, name);
         fputs("</figure>\n", stream);
         return;
     case REPORT_HTML_LEFT_OUT:

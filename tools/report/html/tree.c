@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "report/html/html.h"
-#include "report/plot/plot.h"
+#include "report/draw/draw.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -58,10 +58,10 @@ static int compare_peaks(const void *a, const void *b)
 
 static void read_timeline(struct report_html_page *page, struct report_html_entry *entry)
 {
-    enum model_verdict verdict = plot_timeline(&entry->timeline, entry->process);
+    enum model_verdict verdict = draw_timeline(&entry->timeline, entry->process);
     if (verdict == MODEL_GOOD) {
         entry->drawing = REPORT_HTML_DRAWN;
-        plot_add_known(&entry->timeline, entry->process);
+        draw_add_known(&entry->timeline, entry->process);
         page->drawn_count++;
     } else {
         entry->drawing = verdict == MODEL_BAD ? REPORT_HTML_BAD_TIMELINE : REPORT_HTML_NO_TIMELINE;

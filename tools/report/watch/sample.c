@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/bands/bands.h"
+#include "report/draw/draw.h"
 #include "common/bytes.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -110,7 +110,7 @@ static void look_back_to(struct watch *watch, struct watch_key key, const struct
 /* Enters what the time lines of a job's processes have. */
 static void look_back(struct watch *watch, const struct model_job *job)
 {
-    struct bands *bands = bands_read(job, tool_now_ns() - SPARK_WINDOW_NS, BANDS_COLUMNS_MAX, NULL);
+    struct bands *bands = draw_bands_read(job, tool_now_ns() - SPARK_WINDOW_NS, BANDS_COLUMNS_MAX, NULL);
     if (bands == NULL)
         return;
     look_back_to(watch, watch_key_of_job(job), bands, NULL);

@@ -5,8 +5,8 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 
-#include "report/bands/bands.h"
-#include "report/plot/svg.h"
+#include "report/draw/draw.h"
+#include "report/draw/svg.h"
 #include "common/text.h"
 
 enum { ROW_HEIGHT = 35, BAR_HEIGHT = 13, SWATCH = 14 };
@@ -27,10 +27,10 @@ static char *process_name(const struct bands_band *band, double width)
     char *peak = text_format(", peak %s", text_size(size, process->peak_bytes));
     char *more = text_format("%s%s%s", outcome[0] ? ", " : "", outcome, band->has_timeline ? "" : "; no time line");
     char *pid = text_format("%" PRIu32 " ", model_process_number(process));
-    double left = width - report_svg_width(pid) - report_svg_width(peak);
-    bool has_space = left - report_svg_width(more) >= COMMAND_LEAST;
-    char *command = report_svg_fit(process->command[0] ? text_command(process->command) : "-",
-                                   has_space ? left - report_svg_width(more) : left);
+    double left = width - svg_width(pid) - svg_width(peak);
+    bool has_space = left - svg_width(more) >= COMMAND_LEAST;
+    char *command =
+        svg_fit(process->command[0] ? text_command(process->command) : "-", has_space ? left - svg_width(more) : left);
     return text_format("%s%s%s%s", pid, command, peak, has_space ? more : "");
 }
 
@@ -43,18 +43,18 @@ static char *band_name(const struct bands_band *band, double width)
     char *whole = text_format(band->has_timeline ? "%zu other processes, peaks up to %s"
                                                  : "%zu without a time line, by their peaks, up to %s",
                               band->process_count, size);
-    return report_svg_fit(whole, width);
+    return svg_fit(whole, width);
 }
 
-static void put_name(const struct plot_field *field, const struct bands *bands, size_t band, double top)
+static void put_name(const struct draw_field *field, const struct bands *bands, size_t band, double top)
 {
     fprintf(field->stream, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"10\" stroke=\"#555\" ", field->left,
             top + 2, SWATCH);
-    bands_fill(field->stream, field->name, bands, band,
-               bands->band[band].has_timeline ? BANDS_RECORDED : BANDS_NOT_RECORDED);
+    draw_bands_fill(field->stream, field->name, bands, band,
+                    bands->band[band].has_timeline ? BANDS_RECORDED : BANDS_NOT_RECORDED);
     fputs("/>\n", field->stream);
     char *name = band_name(&bands->band[band], field->right - field->left - SWATCH - 6);
-    report_svg_text(field->stream, field->left + SWATCH + 6, top + 11, "", name);
+    svg_text(field->stream, field->left + SWATCH + 6, top + 11, "", name);
 }
 
 /* ---- bars -------------------------------------------------------------------------------------------------------- */
@@ -65,22 +65,22 @@ static void put_bar_title(FILE *stream, const struct bands_band *band, enum band
     char *title =
         text_format("from %s to %s%s", text_time_local(begin, band->begin_ns), text_time_local(end, band->end_ns),
                     record == BANDS_RECORDED ? "" : "; not recorded here");
-    report_svg_title(stream, title);
+    svg_title(stream, title);
 }
 
-static void put_bar(const struct plot_field *field, const struct bands *bands, size_t band, double top)
+static void put_bar(const struct draw_field *field, const struct bands *bands, size_t band, double top)
 {
     for (size_t s = 0; s < bands->span_count; s++) {
         const struct bands_span *span = &bands->span[s];
         for (size_t k = 0, count; k < span->count; k += count) {
             enum bands_record record = bands->band[band].cell[span->first + k].record;
-            count = bands_alike(&bands->band[band], span, k);
+            count = draw_bands_alike(&bands->band[band], span, k);
             if (record == BANDS_ABSENT)
                 continue;
-            double x = bands_x(field, bands, s, k);
+            double x = draw_bands_x(field, bands, s, k);
             fprintf(field->stream, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" stroke=\"#777\" ", x, top,
-                    bands_x(field, bands, s, k + count) - x, BAR_HEIGHT);
-            bands_fill(field->stream, field->name, bands, band, record);
+                    draw_bands_x(field, bands, s, k + count) - x, BAR_HEIGHT);
+            draw_bands_fill(field->stream, field->name, bands, band, record);
             fputc('>', field->stream);
             put_bar_title(field->stream, &bands->band[band], record);
             fputs("</rect>\n", field->stream);
@@ -93,7 +93,7 @@ static bool is_drawn(const struct bands *bands, int64_t time_ns)
     return time_ns >= bands->span[0].begin_ns;
 }
 
-static void put_phases(const struct plot_field *field, const struct bands *bands, const struct bands_band *band,
+static void put_phases(const struct draw_field *field, const struct bands *bands, const struct bands_band *band,
                        double top)
 {
     const struct model_process *process = band->process;
@@ -101,21 +101,21 @@ static void put_phases(const struct plot_field *field, const struct bands *bands
         const struct model_phase *phase = &process->phases[i];
         int64_t end_ns = i + 1 < process->phase_count ? phase[1].time_ns : band->end_ns;
         char began[TEXT_TIME_CAPACITY], peak[TEXT_SIZE_CAPACITY];
-        double x = plot_x(field, phase->time_ns), width = plot_x(field, end_ns) - x;
+        double x = draw_x(field, phase->time_ns), width = draw_x(field, end_ns) - x;
         if (!is_drawn(bands, end_ns))
             continue;
         fprintf(field->stream, "<path d=\"M%.1f %.1fv%d\" stroke=\"#333\" stroke-width=\"1.5\">", x, top, BAR_HEIGHT);
         char *title = text_format("phase %s, from %s: %s at most", phase->name, text_time_local(began, phase->time_ns),
                                   text_size(peak, phase->peak_bytes));
-        report_svg_title(field->stream, title);
+        svg_title(field->stream, title);
         fputs("</path>\n", field->stream);
-        char *name = report_svg_fit(phase->name, width - 6);
+        char *name = svg_fit(phase->name, width - 6);
         if (name[0] != '\0')
-            report_svg_text(field->stream, x + 4, top + BAR_HEIGHT - 3, on_fill, name);
+            svg_text(field->stream, x + 4, top + BAR_HEIGHT - 3, on_fill, name);
     }
 }
 
-static void put_refusals(const struct plot_field *field, const struct bands *bands, const struct model_process *process,
+static void put_refusals(const struct draw_field *field, const struct bands *bands, const struct model_process *process,
                          double top)
 {
     for (size_t i = 0; i < process->refusal_count; i++) {
@@ -124,16 +124,16 @@ static void put_refusals(const struct plot_field *field, const struct bands *ban
         if (!is_drawn(bands, refusal->time_ns))
             continue;
         fprintf(field->stream, "<path d=\"M%.1f %.1fl-4 -7h8z\" fill=\"#b00\" stroke=\"#fff\" stroke-width=\"0.5\">",
-                plot_x(field, refusal->time_ns), top + 1);
+                draw_x(field, refusal->time_ns), top + 1);
         char *title = text_format("%s of %s %s at %s: %s", refusal->call, text_size(size, refusal->size_bytes),
                                   process->is_observing ? "would be refused" : "refused",
                                   text_time_local(at, refusal->time_ns), model_reason_name[refusal->reason]);
-        report_svg_title(field->stream, title);
+        svg_title(field->stream, title);
         fputs("</path>\n", field->stream);
     }
 }
 
-double bands_lanes(const struct plot_field *field, const struct bands *bands, double top)
+double draw_bands_lanes(const struct draw_field *field, const struct bands *bands, double top)
 {
     for (size_t i = 0; i < bands->band_count; i++, top += ROW_HEIGHT) {
         const struct bands_band *band = &bands->band[i];

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/bands/bands.h"
-#include "report/plot/plot.h"
+#include "report/draw/draw.h"
 #include "common/bytes.h"
 #include "common/tool.h"
 
@@ -267,7 +266,7 @@ static enum model_verdict read_timeline(struct model_timeline *timeline, const s
     char why[MODEL_WHY_CAPACITY];
     if (has_complained == NULL)
         return model_timeline_read(timeline, process->segment_path, why);
-    enum model_verdict verdict = plot_timeline(timeline, process);
+    enum model_verdict verdict = draw_timeline(timeline, process);
     *has_complained = *has_complained || verdict == MODEL_BAD;
     return verdict;
 }
@@ -281,7 +280,7 @@ static void fill_bands(struct bands *bands, const struct life *lives, size_t cou
         enum model_verdict verdict = read_timeline(&timeline, lives[i].process, has_complained);
         bands->timeline_count += verdict == MODEL_GOOD;
         if (verdict == MODEL_GOOD)
-            plot_add_known(&timeline, lives[i].process);
+            draw_add_known(&timeline, lives[i].process);
         add_to_band(bands, choose_band(bands, others, without, verdict == MODEL_GOOD), &lives[i],
                     verdict == MODEL_GOOD ? &timeline : NULL);
     }
@@ -290,7 +289,7 @@ static void fill_bands(struct bands *bands, const struct life *lives, size_t cou
             bands->band[bands->band_count++] = others[i];
 }
 
-struct bands *bands_read(const struct model_job *job, int64_t since_ns, size_t columns, bool *has_complained)
+struct bands *draw_bands_read(const struct model_job *job, int64_t since_ns, size_t columns, bool *has_complained)
 {
     struct bands *bands = tool_allocate(1, sizeof *bands);
     size_t count;

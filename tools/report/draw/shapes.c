@@ -1,7 +1,7 @@
 /*
  * shapes.c - the fills of the bands, and where their columns are in a drawing.
  */
-#include "report/bands/bands.h"
+#include "report/draw/draw.h"
 
 /* The fills differ in colour and by their lines. The last two are those of several processes. */
 static const struct {
@@ -14,8 +14,8 @@ static const struct {
     {"#e8e8e8", "M4 4h1"},       {"#fff", "M0 0"},
 };
 
-static void put_pattern(FILE *stream, const char *name, const char *id, const char *ground, const char *lines,
-                        const char *colour)
+void draw_pattern(FILE *stream, const char *name, const char *id, const char *ground, const char *lines,
+                  const char *colour)
 {
     fprintf(stream,
             "<pattern id=\"%s%s\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\"><rect width=\"8\" "
@@ -23,19 +23,19 @@ static void put_pattern(FILE *stream, const char *name, const char *id, const ch
             name, id, ground, lines, colour);
 }
 
-void bands_put_patterns(FILE *stream, const char *name, const struct bands *bands)
+void draw_bands_patterns(FILE *stream, const char *name, const struct bands *bands)
 {
     char id[32];
     fputs("<defs>\n", stream);
     for (size_t i = 0; i < bands->band_count; i++) {
         snprintf(id, sizeof id, "band-%zu", i);
-        put_pattern(stream, name, id, fills[i].ground, fills[i].lines, "#666");
+        draw_pattern(stream, name, id, fills[i].ground, fills[i].lines, "#666");
     }
-    put_pattern(stream, name, "gap", "#fff", "M0 8l8 -8M-2 2l4 -4M6 10l4 -4", "#888");
+    draw_pattern(stream, name, "gap", "#fff", "M0 8l8 -8M-2 2l4 -4M6 10l4 -4", "#888");
     fputs("</defs>\n", stream);
 }
 
-void bands_fill(FILE *stream, const char *name, const struct bands *bands, size_t band, enum bands_record record)
+void draw_bands_fill(FILE *stream, const char *name, const struct bands *bands, size_t band, enum bands_record record)
 {
     if (record == BANDS_RECORDED && bands->band[band].has_timeline)
         fprintf(stream, "fill=\"url(#%sband-%zu)\"", name, band);
@@ -43,13 +43,13 @@ void bands_fill(FILE *stream, const char *name, const struct bands *bands, size_
         fprintf(stream, "fill=\"url(#%sgap)\"", name);
 }
 
-double bands_x(const struct plot_field *field, const struct bands *bands, size_t span, size_t column)
+double draw_bands_x(const struct draw_field *field, const struct bands *bands, size_t span, size_t column)
 {
-    const struct plot_piece *piece = &field->piece[span];
+    const struct draw_piece *piece = &field->piece[span];
     return piece->left + (piece->right - piece->left) * (double)column / (double)bands->span[span].count;
 }
 
-size_t bands_alike(const struct bands_band *band, const struct bands_span *span, size_t first)
+size_t draw_bands_alike(const struct bands_band *band, const struct bands_span *span, size_t first)
 {
     size_t k = first;
     while (k < span->count && band->cell[span->first + k].record == band->cell[span->first + first].record)

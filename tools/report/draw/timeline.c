@@ -1,13 +1,24 @@
 /*
- * endpoints.c - adds the peak and the live bytes at the end to a time line. The segment has both; the time line may
- * lack them, because samples are taken before requests are granted, and not for small requests.
+ * timeline.c - reads a time line, and adds the peak and the live bytes at the end. The segment has both; the time line
+ * may lack them, because samples are taken before requests are granted, and not for small requests.
  */
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "report/plot/plot.h"
+#include "report/draw/draw.h"
 #include "common/text.h"
 #include "common/tool.h"
+
+enum model_verdict draw_timeline(struct model_timeline *timeline, const struct model_process *process)
+{
+    char why[MODEL_WHY_CAPACITY];
+    enum model_verdict verdict = model_timeline_read(timeline, process->segment_path, why);
+    if (verdict == MODEL_BAD) {
+        char *path = text_printable(process->segment_path, false);
+        fprintf(stderr, "sparkguard-report: %s: its time line: %s\n", path, why);
+    }
+    return verdict;
+}
 
 /* Inserts a sample after all that are not later, with the machine's figures of the one before. */
 static struct sg_sample *insert(struct model_timeline *timeline, int64_t time_ns)
@@ -33,7 +44,7 @@ static int64_t end_of(const struct model_process *process, const struct model_ti
     return end_ns > last_ns ? end_ns : last_ns;
 }
 
-void plot_add_known(struct model_timeline *timeline, const struct model_process *process)
+void draw_add_known(struct model_timeline *timeline, const struct model_process *process)
 {
     enum { KNOWN = 2 };
     int64_t end_ns = end_of(process, timeline);

@@ -5,8 +5,7 @@
 #include <inttypes.h>
 
 #include "report/atomic_file.h"
-#include "report/bands/bands.h"
-#include "report/plot/plot.h"
+#include "report/draw/draw.h"
 #include "common/text.h"
 #include "report/report.h"
 
@@ -20,7 +19,7 @@ struct choice {
 static void consider(struct choice *choice, const struct model_process *process)
 {
     struct model_timeline timeline = {0};
-    enum model_verdict verdict = plot_timeline(&timeline, process);
+    enum model_verdict verdict = draw_timeline(&timeline, process);
     choice->has_complained = choice->has_complained || verdict == MODEL_BAD;
     if (verdict != MODEL_GOOD)
         return;
@@ -31,15 +30,15 @@ static void consider(struct choice *choice, const struct model_process *process)
     choice->process = process;
 }
 
-bool report_plot_may_write(const char *path)
+bool draw_may_write(const char *path)
 {
     return report_output_may_write(path, ".svg");
 }
 
-static void draw(FILE *stream, void *content)
+static void put_process(FILE *stream, void *content)
 {
     const struct choice *choice = content;
-    report_plot(stream, choice->process, &choice->timeline, NULL);
+    draw_process(stream, choice->process, &choice->timeline, NULL);
 }
 
 static void say_nothing_to_draw(const struct model_scope *scope)
@@ -53,9 +52,9 @@ static void say_nothing_to_draw(const struct model_scope *scope)
     fputs("; one begins with CUDA, 256 MiB, a phase or a refusal\n", stderr);
 }
 
-static void draw_job(FILE *stream, void *content)
+static void put_job(FILE *stream, void *content)
 {
-    bands_draw(stream, content, BANDS_WIDTH, NULL);
+    draw_job(stream, content, NULL);
 }
 
 /* Draws the job that started last: one name in several directories means several jobs. */
@@ -65,12 +64,12 @@ static int write_job(const struct model *model, const struct model_scope *scope,
     const struct model_job *job;
     bool has_complained = false;
     DL_FOREACH (model->jobs, job) {
-        struct bands *bands = bands_read(job, 0, BANDS_COLUMNS_MAX, &has_complained);
+        struct bands *bands = draw_bands_read(job, 0, BANDS_COLUMNS_MAX, &has_complained);
         drawn = bands != NULL ? bands : drawn;
     }
     int status = has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
     if (drawn != NULL) {
-        status = report_output_write(path, "the drawing", draw_job, drawn);
+        status = report_output_write(path, "the drawing", put_job, drawn);
         status = status == REPORT_SHOWN && has_complained ? REPORT_UNTRUSTED : status;
     } else if (!has_complained) {
         say_nothing_to_draw(scope);
@@ -78,7 +77,7 @@ static int write_job(const struct model *model, const struct model_scope *scope,
     return status;
 }
 
-int report_plot_file(const struct model *model, const struct model_scope *scope, const char *path)
+int draw_file(const struct model *model, const struct model_scope *scope, const char *path)
 {
     if (scope->pid == 0 && (scope->job != NULL || scope->is_last))
         return write_job(model, scope, path);
@@ -90,8 +89,8 @@ int report_plot_file(const struct model *model, const struct model_scope *scope,
             consider(&choice, process);
     int status = choice.has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
     if (choice.process != NULL) {
-        plot_add_known(&choice.timeline, choice.process);
-        status = report_output_write(path, "the drawing", draw, &choice);
+        draw_add_known(&choice.timeline, choice.process);
+        status = report_output_write(path, "the drawing", put_process, &choice);
         if (status == REPORT_SHOWN && choice.others > 0)
             fprintf(stderr, "sparkguard-report: drew process %" PRIu32 ", which held most of %zu\n",
                     model_process_number(choice.process), choice.others + 1);

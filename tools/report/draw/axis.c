@@ -5,34 +5,34 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "report/plot/plot.h"
-#include "report/plot/svg.h"
+#include "report/draw/draw.h"
+#include "report/draw/svg.h"
 #include "common/text.h"
 
-static double place(const struct plot_piece *piece, int64_t time_ns)
+static double place(const struct draw_piece *piece, int64_t time_ns)
 {
     double part = (double)(time_ns - piece->begin_ns) / (double)(piece->end_ns - piece->begin_ns);
     part = part < 0 ? 0 : part > 1 ? 1 : part;
     return piece->left + part * (piece->right - piece->left);
 }
 
-double plot_x(const struct plot_field *field, int64_t time_ns)
+double draw_x(const struct draw_field *field, int64_t time_ns)
 {
-    const struct plot_piece whole = {field->begin_ns, field->end_ns, field->left, field->right};
+    const struct draw_piece whole = {field->begin_ns, field->end_ns, field->left, field->right};
     size_t i = 0;
     while (i + 1 < field->piece_count && time_ns > field->piece[i].end_ns)
         i++;
     return place(field->piece != NULL ? &field->piece[i] : &whole, time_ns);
 }
 
-double plot_y(const struct plot_field *field, uint64_t bytes)
+double draw_y(const struct draw_field *field, uint64_t bytes)
 {
     double part = (double)bytes / (double)field->most_bytes;
     part = part > 1 ? 1 : part;
     return field->bottom - part * (field->bottom - field->top);
 }
 
-uint64_t plot_scale_top(uint64_t bytes)
+uint64_t draw_scale_top(uint64_t bytes)
 {
     return bytes < 4096 ? 4096 : bytes + bytes / 16;
 }
@@ -47,7 +47,7 @@ static void name_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
 }
 
 /* Steps are powers of two, which are round numbers in KiB, MiB and GiB. */
-void plot_size_axis(const struct plot_field *field)
+void draw_size_axis(const struct draw_field *field)
 {
     enum { LINES_MAX = 5 };
     uint64_t step = 1;
@@ -55,11 +55,11 @@ void plot_size_axis(const struct plot_field *field)
     while (field->most_bytes / step > LINES_MAX)
         step *= 2;
     for (uint64_t bytes = 0; bytes <= field->most_bytes; bytes += step) {
-        double y = plot_y(field, bytes);
+        double y = draw_y(field, bytes);
         fprintf(field->stream, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"%s\"/>\n", field->left, y, field->right,
                 bytes == 0 ? "#333" : "#ddd");
         name_size(text, bytes);
-        report_svg_text(field->stream, field->left - 8, y + 4, "text-anchor=\"end\"", bytes == 0 ? "0" : text);
+        svg_text(field->stream, field->left - 8, y + 4, "text-anchor=\"end\"", bytes == 0 ? "0" : text);
     }
 }
 
@@ -106,20 +106,20 @@ static char *name_time(int64_t time_ns, int64_t step_ns)
 }
 
 /* Prints when the piece begins, as far as there is space. */
-static void put_begin(FILE *stream, const struct plot_piece *piece, double y)
+static void put_begin(FILE *stream, const struct draw_piece *piece, double y)
 {
     char started[TEXT_TIME_CAPACITY], clock[TEXT_TIME_CAPACITY];
     char *words[] = {text_format("time since %s", text_time_local(started, piece->begin_ns)),
                      text_format("%s", started), text_format("%s", text_clock_local(clock, piece->begin_ns))};
     enum { COUNT = sizeof words / sizeof words[0] };
     size_t shown = 0;
-    while (shown < COUNT && report_svg_width(words[shown]) > piece->right - piece->left)
+    while (shown < COUNT && svg_width(words[shown]) > piece->right - piece->left)
         shown++;
     if (shown < COUNT)
-        report_svg_text(stream, (piece->left + piece->right) / 2, y, "text-anchor=\"middle\"", words[shown]);
+        svg_text(stream, (piece->left + piece->right) / 2, y, "text-anchor=\"middle\"", words[shown]);
 }
 
-static void put_piece(FILE *stream, const struct plot_piece *piece, double lowest)
+static void put_piece(FILE *stream, const struct draw_piece *piece, double lowest)
 {
     enum { STEP_WIDTH = 90, STEPS_MAX = 9 };
     int64_t steps_max = (int64_t)((piece->right - piece->left) / STEP_WIDTH), span_ns = piece->end_ns - piece->begin_ns;
@@ -129,14 +129,14 @@ static void put_piece(FILE *stream, const struct plot_piece *piece, double lowes
         double x = place(piece, piece->begin_ns + at_ns);
         char *name = name_time(at_ns, step_ns);
         fprintf(stream, "<path d=\"M%.1f %.1fv5\" stroke=\"#333\"/>\n", x, lowest);
-        report_svg_text(stream, x, lowest + 18, "text-anchor=\"middle\"", name);
+        svg_text(stream, x, lowest + 18, "text-anchor=\"middle\"", name);
     }
     put_begin(stream, piece, lowest + 38);
 }
 
-void plot_time_axis(const struct plot_field *field, double lowest)
+void draw_time_axis(const struct draw_field *field, double lowest)
 {
-    const struct plot_piece whole = {field->begin_ns, field->end_ns, field->left, field->right};
+    const struct draw_piece whole = {field->begin_ns, field->end_ns, field->left, field->right};
     for (size_t i = 0; i < field->piece_count; i++)
         put_piece(field->stream, &field->piece[i], lowest);
     if (field->piece == NULL)

@@ -3,22 +3,22 @@
  *
  * Lengths are pixels of the drawing, which a viewer may scale.
  */
-#ifndef SG_TOOLS_REPORT_PLOT_SVG_H
-#define SG_TOOLS_REPORT_PLOT_SVG_H
+#ifndef SG_TOOLS_REPORT_DRAW_SVG_H
+#define SG_TOOLS_REPORT_DRAW_SVG_H
 
 #include <stddef.h>
 #include <stdio.h>
 
 /* Prints a text, escaped; characters that XML does not allow are spelt out. `attributes` are not escaped. */
-void report_svg_text(FILE *stream, double x, double y, const char *attributes, const char *text);
+void svg_text(FILE *stream, double x, double y, const char *attributes, const char *text);
 
 /* Prints the tooltip of the enclosing shape, escaped. */
-void report_svg_title(FILE *stream, const char *text);
+void svg_title(FILE *stream, const char *text);
 
 /* Returns the approximate width of a text in the small size, without font data. */
-double report_svg_width(const char *text);
+double svg_width(const char *text);
 
 /* Returns the text cut to about that width, "" if too little would be left. */
-char *report_svg_fit(const char *text, double width);
+char *svg_fit(const char *text, double width);
 
 #endif
