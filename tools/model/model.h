@@ -225,7 +225,7 @@ struct model_unguarded_container {
     char *reason; /* why they are unguarded; NULL: unknown */
     uid_t user;   /* of the largest process */
     size_t process_count;
-    uint64_t resident_bytes; /* without pages of files; shared memory as in the process with the most of it */
+    uint64_t resident_bytes; /* anonymous bytes of all processes, plus the largest shared bytes of one */
     uint64_t device_bytes;   /* as of a process */
     uint64_t anonymous_bytes, shared_bytes, largest_bytes; /* while they are added up */
     uint32_t largest_pid;

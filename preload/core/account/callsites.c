@@ -17,7 +17,7 @@ static uint32_t has_sites;                  /* (atomic) without call sites the p
 
 /* ---- the name: library and offset -------------------------------------------------------------------------------- */
 
-/* The first mapping of the file that the last lines belong to. */
+/* First mapping of the file whose lines of /proc/self/maps are being read. */
 struct module {
     uint64_t file;
     uint64_t begin;

@@ -55,8 +55,8 @@ struct sg_attempt {
     bool is_measured;             /* the figures before the call are noted (pool_room.h) */
     bool relies;                  /* it fits with the driver\'s pool only */
     bool is_behind;               /* set by the caller: the ledger may show too much; it is updated before a refusal */
-    bool was_short;       /* it was short before its ledger was updated: no quick snapshot decides it any more */
-    bool is_short;        /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
+    bool was_short; /* it was short before its ledger was updated: no quick snapshot decides it any more */
+    bool is_short;  /* only with must_look_again: the counters were out of date; query the driver and decide again */
     bool must_look_again; /* neither admitted nor refused: query the driver or NVML, or update the ledger; ask again */
 };
 

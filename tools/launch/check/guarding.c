@@ -227,7 +227,7 @@ static void add_driver(struct check *check, const struct check_answer *answer)
     free(beside);
 }
 
-/* Adds the version to the library's line, which came first. */
+/* Appends the version to line 0, the library's. */
 static void add_version(struct check *check)
 {
     for (size_t i = 0; i < check->count && check->version[0] != '\0'; i++) {

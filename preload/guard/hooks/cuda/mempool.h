@@ -124,7 +124,7 @@ void sg_mempool_memory_refresh(void);
 /* The same, but only if an earlier query has failed. Otherwise costs one load. */
 void sg_mempool_memory_catch_up(void);
 
-/* A block of a pool has been freed. The entry of a destroyed pool goes with the last block. */
+/* Call after a pool's block is freed; removes a destroyed pool's entry with its last block. */
 void sg_mempool_block_gone(uint64_t block);
 
 /* The two halves of a free: before the real call, and after it with its outcome. Blocks outside pools are ignored.
