@@ -24,7 +24,7 @@ static bool is_section(const char *line, size_t length, const char *section)
 }
 
 /* Returns a copy of a value up to its comment, without the quotes around it. */
-static char *value_of(const char *text, size_t length)
+static char *value_before_comment(const char *text, size_t length)
 {
     if (length > 0 && (text[0] == '"' || text[0] == '\'')) {
         const char *end = memchr(text + 1, text[0], length - 1);
@@ -57,7 +57,7 @@ char *toml_value(const char *text, const char *section, const char *key)
         if (*at != '=')
             continue;
         at += 1 + strspn(at + 1, " \t");
-        value = value_of(at, (size_t)(line + length - at));
+        value = value_before_comment(at, (size_t)(line + length - at));
     }
     return value;
 }

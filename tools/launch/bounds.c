@@ -17,7 +17,7 @@
 #include "sparkguard_bounds.h"
 
 /* Returns the text of a file, empty if it cannot be read. */
-static struct sg_bounds_text read_file(const char *path)
+static struct sg_bounds_text read_text(const char *path)
 {
     char *text = NULL;
     size_t capacity = 0;
@@ -44,7 +44,7 @@ static struct sg_bounds bounds_below(const char *root, uid_t user)
 {
     struct sg_bounds bounds = {0};
     char *path = text_format("%s" SG_BOUNDS_FILE, root);
-    const struct sg_bounds_sources sources = {read_file(path), read_file("/etc/passwd"), read_file("/etc/group")};
+    const struct sg_bounds_sources sources = {read_text(path), read_text("/etc/passwd"), read_text("/etc/group")};
     int count;
     gid_t *groups = groups_of(user, &count);
     const struct sg_bounds_user who = {user, groups, (size_t)count};

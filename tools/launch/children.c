@@ -80,7 +80,7 @@ static struct timespec time_after(int64_t wait_ns)
     return (struct timespec){end_ns / 1000000000, end_ns % 1000000000};
 }
 
-static bool add(struct processes *all, const struct process *process)
+static bool add_descendant(struct processes *all, const struct process *process)
 {
     if (all->count == all->capacity) {
         size_t capacity = all->capacity == 0 ? FIRST_CAPACITY : 2 * all->capacity;
@@ -130,7 +130,7 @@ static void read_all(const struct launch *launch, struct processes *all)
         process.start_ticks = stat.start_ticks;
         process.is_descendant =
             process.pid == (uint32_t)launch->child || was_descendant(&process) || is_orphan_of_ours(launch, &process);
-        if (!add(all, &process))
+        if (!add_descendant(all, &process))
             break;
     }
     if (stream != NULL)

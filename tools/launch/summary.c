@@ -61,7 +61,7 @@ static void take_resident(struct outcome *outcome, const struct model_process *p
         outcome->resident_bytes = bytes_max(outcome->resident_bytes, resident_bytes);
 }
 
-static void take_process(struct outcome *outcome, const struct model_process *process)
+static void count_process(struct outcome *outcome, const struct model_process *process)
 {
     outcome->process_count++;
     outcome->is_observing = outcome->is_observing || process->is_observing;
@@ -132,7 +132,7 @@ static void put_peak(const struct outcome *outcome)
     fputc('\n', stderr);
 }
 
-static void put_refusals(const struct outcome *outcome)
+static void tell_refusals(const struct outcome *outcome)
 {
     char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
     const struct model_refusal *last = outcome->last;
@@ -210,7 +210,7 @@ static struct unguarded find_unguarded(const struct launch *launch, const struct
 
 #define NOT_REACHED "because LD_PRELOAD did not reach it (env -i, sudo, su, a static program)"
 
-static void put_unguarded(const struct launch *launch, const struct unguarded *unguarded)
+static void tell_unguarded(const struct launch *launch, const struct unguarded *unguarded)
 {
     char size[TEXT_SIZE_CAPACITY];
     if (unguarded->seen_bytes != 0) {
@@ -228,7 +228,7 @@ static void put_unguarded(const struct launch *launch, const struct unguarded *u
 }
 
 /* Prints the verdict on this run, as the report does for the whole job. */
-static void put_verdict(const struct launch *launch, const struct model *model, size_t count)
+static void tell_verdict(const struct launch *launch, const struct model *model, size_t count)
 {
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
     const struct model_process *process, **of_run = tool_allocate(count, sizeof *of_run);
@@ -270,17 +270,17 @@ void launch_summarize(const struct launch *launch)
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (is_of_this_run(launch, process))
-                take_process(&outcome, process);
+                count_process(&outcome, process);
     const struct unguarded unguarded = find_unguarded(launch, &outcome);
     put_end(launch, outcome.process_count > 0 || unguarded.seen_bytes != 0 || unguarded.unknown_bytes != 0);
     if (outcome.process_count > 0) {
-        put_verdict(launch, model, outcome.process_count);
+        tell_verdict(launch, model, outcome.process_count);
         put_peak(&outcome);
-        put_refusals(&outcome);
+        tell_refusals(&outcome);
         put_ended(&outcome);
     }
     put_oom_kills(launch);
-    put_unguarded(launch, &unguarded);
+    tell_unguarded(launch, &unguarded);
     if (outcome.process_count > 0) {
         const struct model_process *asked = outcome.ended != NULL     ? outcome.ended
                                             : outcome.refused != NULL ? outcome.refused

@@ -27,7 +27,7 @@ static bool has_too_many(const struct model *model, uid_t owner)
 }
 
 /* Adds a directory unless the model has it already, under this or another name. */
-static void add(struct model *model, const char *path, enum model_origin origin)
+static void add_directory(struct model *model, const char *path, enum model_origin origin)
 {
     struct stat status;
     bool is_match = origin == MODEL_MATCHED;
@@ -52,12 +52,12 @@ static void add_named(struct model *model, const char *name)
     struct stat status;
     glob_t matches = {0};
     if (stat(name, &status) == 0 || strpbrk(name, "*?[") == NULL) {
-        add(model, name, MODEL_NAMED);
+        add_directory(model, name, MODEL_NAMED);
         return;
     }
     if (glob(name, 0, NULL, &matches) == 0)
         for (size_t i = 0; i < matches.gl_pathc; i++)
-            add(model, matches.gl_pathv[i], MODEL_MATCHED);
+            add_directory(model, matches.gl_pathv[i], MODEL_MATCHED);
     globfree(&matches);
 }
 
@@ -78,7 +78,7 @@ void model_directories_fill(struct model *model, const struct model_scope *scope
     if (scope->directory_count > 0)
         return;
     char *path = model_default_directory();
-    add(model, path, MODEL_DEFAULT);
+    add_directory(model, path, MODEL_DEFAULT);
 }
 
 bool model_directories_are_read(const struct model *model)

@@ -44,7 +44,7 @@ static int64_t boot_ns(void)
     return tool_now_ns() - (since.tv_sec * INT64_C(1000000000) + since.tv_nsec);
 }
 
-static void take_line(const char *line, int64_t since_ns)
+static void parse_line(const char *line, int64_t since_ns)
 {
     static const char words[] = "ut of memory: Killed process ";
     uint64_t microseconds;
@@ -73,7 +73,7 @@ static void read_log(void)
     for (int i = 0; i < LINES_MAX; i++) {
         errno = 0;
         if (getline(&line, &capacity, stream) >= 0)
-            take_line(line, since_ns);
+            parse_line(line, since_ns);
         else if (errno == EPIPE) /* the kernel has overwritten the next lines meanwhile */
             clearerr(stream);
         else

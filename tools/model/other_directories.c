@@ -99,16 +99,16 @@ static void keep_live(struct model *model, const char *name)
         model->live_other_directory = path;
 }
 
-static const char *name_of(const char *path)
+static const char *name_below_common(const char *path)
 {
     return path + strlen(procfs_live_root) + strlen(COMMON);
 }
 
 /* Counts a directory and keeps its path if it is among the first by name. */
-static void keep(struct model *model, const char *name)
+static void keep_other(struct model *model, const char *name)
 {
     size_t place = bytes_min(model->other_directory_count++, MODEL_OTHER_DIRECTORY_CAPACITY);
-    while (place > 0 && strcmp(name_of(model->other_directories[place - 1]), name) > 0)
+    while (place > 0 && strcmp(name_below_common(model->other_directories[place - 1]), name) > 0)
         place--;
     if (place == MODEL_OTHER_DIRECTORY_CAPACITY)
         return;
@@ -135,7 +135,7 @@ void model_other_directories_fill(struct model *model)
         bool is_read = model_directory_find(model, status.st_dev, status.st_ino) != NULL;
         if (is_read || !has_records(dirfd(stream), entry->d_name))
             continue;
-        keep(model, entry->d_name);
+        keep_other(model, entry->d_name);
         if (may_have_processes(dirfd(stream), entry->d_name, &status))
             keep_live(model, entry->d_name);
     }

@@ -50,7 +50,7 @@ uint32_t model_process_number(const struct model_process *process)
 }
 
 /* Appends a piece after a comma. */
-static char *append(const char *text, char *piece)
+static char *append_piece(const char *text, char *piece)
 {
     return text == NULL ? piece : text_format("%s, %s", text, piece);
 }
@@ -80,14 +80,14 @@ char *model_job_place(const struct model_job *job, bool is_utf8)
     for (process = first; !is_said && process != NULL; process = next_place(job, process))
         if (count++ < PLACES_SHOWN) {
             char *name = text_printable(process->container, is_utf8);
-            text = append(text, text_format("container %s", name));
+            text = append_piece(text, text_format("container %s", name));
         }
     if (count > PLACES_SHOWN)
-        text = append(text, text_format("%zu more containers", count - PLACES_SHOWN));
+        text = append_piece(text, text_format("%zu more containers", count - PLACES_SHOWN));
     DL_FOREACH (job->processes, process)
         if (process->run == job->run_count - 1 && process->user != geteuid()) {
             char *user = host_user_name(process->user), *name = text_printable(user, is_utf8);
-            text = append(text, text_format("user %s", name));
+            text = append_piece(text, text_format("user %s", name));
             break;
         }
     return text;

@@ -24,7 +24,7 @@ static enum model_verdict blame(char why[MODEL_WHY_CAPACITY], const char *text)
     return MODEL_BAD;
 }
 
-static enum model_verdict read_file(struct sg_timeline *line, int fd, char why[MODEL_WHY_CAPACITY])
+static enum model_verdict read_samples(struct sg_timeline *line, int fd, char why[MODEL_WHY_CAPACITY])
 {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
@@ -53,11 +53,11 @@ static enum model_verdict read_still(struct sg_timeline *line, int fd, char why[
 {
     enum { READINGS_MAX = 32 };
     static struct sg_timeline again;
-    enum model_verdict verdict = read_file(&again, fd, why);
+    enum model_verdict verdict = read_samples(&again, fd, why);
     uint32_t count = 1, agreed = 0;
     for (int i = 0; verdict == MODEL_GOOD && (agreed == 0 || agreed + 1 < count) && i < READINGS_MAX; i++) {
         *line = again;
-        verdict = read_file(&again, fd, why);
+        verdict = read_samples(&again, fd, why);
         count = line->sample_count < again.sample_count ? line->sample_count : again.sample_count;
         for (agreed = 0; agreed < count; agreed++)
             if (memcmp(&line->sample[agreed], &again.sample[agreed], sizeof line->sample[0]) != 0)

@@ -76,7 +76,7 @@ uint64_t model_unguarded_bytes(const struct model *model, const struct model_ung
 }
 
 /* Inserts a process by size. A full list drops its smallest process. */
-static void keep(struct model *model, const struct model_unguarded *candidate, const char *status)
+static void keep_unguarded(struct model *model, const struct model_unguarded *candidate, const char *status)
 {
     size_t place = model->unguarded_count;
     while (place > 0 &&
@@ -128,7 +128,7 @@ void model_unguarded_fill(struct model *model, bool wants_devices)
             continue;
         model_unguarded_containers_add(&sums, model, &candidate, status);
         if (model_unguarded_bytes(model, &candidate) >= least)
-            keep(model, &candidate, status);
+            keep_unguarded(model, &candidate, status);
     }
     if (stream != NULL)
         closedir(stream);

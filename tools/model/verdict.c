@@ -86,7 +86,7 @@ static void see_headroom(struct run *run, uint64_t usable_bytes, uint64_t reserv
         run->headroom_bytes = bytes_min(run->headroom_bytes, bytes_less(usable_bytes, reserve_bytes));
 }
 
-static void take_headroom(struct run *run, const struct model_process *process)
+static void add_headroom_of(struct run *run, const struct model_process *process)
 {
     char why[MODEL_WHY_CAPACITY];
     struct model_timeline timeline = {0};
@@ -99,7 +99,7 @@ static void take_headroom(struct run *run, const struct model_process *process)
         see_headroom(run, timeline.samples[i].usable_bytes, timeline.samples[i].reserve_bytes);
 }
 
-static void take_process(struct run *run, const struct model_process *process)
+static void add_process_to_run(struct run *run, const struct model_process *process)
 {
     run->running_count += process->state == SG_STATE_RUNNING;
     run->is_observing = run->is_observing || process->is_observing;
@@ -110,7 +110,7 @@ static void take_process(struct run *run, const struct model_process *process)
     for (size_t i = 0; i < process->refusal_count; i++)
         if (run->last == NULL || process->refusals[i].time_ns >= run->last->time_ns)
             run->last = &process->refusals[i];
-    take_headroom(run, process);
+    add_headroom_of(run, process);
 }
 
 /* Floor and reserve are one reason to users: the floor is a part of the reserve. */
@@ -169,7 +169,7 @@ static char *end_by_signal(const struct run *run, const struct model_process *vi
 }
 
 /* Returns how the run ended; NULL if nothing special. */
-static char *end_of(const struct run *run)
+static char *end_of_victim(const struct run *run)
 {
     char held[TEXT_SIZE_CAPACITY];
     const struct model_process *victim = run->victim;
@@ -270,7 +270,7 @@ static char *words_of_survivor(const struct run *run)
 
 static char *words_of(const struct run *run)
 {
-    char *end = end_of(run);
+    char *end = end_of_victim(run);
     if (end == NULL)
         return words_of_survivor(run);
     if (run->refused_count == 0)
@@ -315,7 +315,7 @@ struct model_job_verdict model_judge(const struct model_process *const *processe
                       .headroom_bytes = SG_UNKNOWN,
                       .is_of_one_reason = true};
     for (size_t i = 0; i < count; i++)
-        take_process(&run, processes[i]);
+        add_process_to_run(&run, processes[i]);
     for (size_t i = 0; i < count && run.last != NULL; i++)
         take_refusals(&run, processes[i]);
     find_victim(&run, processes);

@@ -52,7 +52,7 @@ static void put_flag(void *out, const char *key, bool is_set)
     put_text(out, key, is_set ? "true" : "false");
 }
 
-static void put_row(struct row *row, const struct model_job *job, const struct model_process *process)
+static void put_csv_row(struct row *row, const struct model_job *job, const struct model_process *process)
 {
     const struct model_fields fields = {put_text, put_number, put_time, put_flag, row};
     row->prefix = "";
@@ -79,9 +79,9 @@ void report_render_csv(const struct model *model, FILE *stream)
     const struct model_job *job;
     const struct model_process *process;
     struct row row = {.csv = {.stream = stream}, .is_heading = true};
-    put_row(&row, &no_job, &no_process);
+    put_csv_row(&row, &no_job, &no_process);
     row.is_heading = false;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
-            put_row(&row, job, process);
+            put_csv_row(&row, job, process);
 }

@@ -29,8 +29,8 @@ static size_t cells_of(uint64_t bytes, uint64_t total, size_t width)
     return total == 0 ? 0 : (size_t)((double)bytes / (double)total * (double)width + 0.5);
 }
 
-static void put_bar(const struct model_machine *machine, const struct model_part part[MODEL_PART_COUNT],
-                    const struct style *style)
+static void put_machine_bar(const struct model_machine *machine, const struct model_part part[MODEL_PART_COUNT],
+                            const struct style *style)
 {
     size_t width = bytes_min(style->columns, 120) - 2, cell = 0;
     uint64_t bytes = 0;
@@ -123,7 +123,7 @@ static void put_unaccounted(const struct model_machine *machine, const struct st
             text_size(size, machine->unaccounted_bytes));
 }
 
-static void put_devices(const struct model_machine *machine, const struct style *style)
+static void put_device_lines(const struct model_machine *machine, const struct style *style)
 {
     for (int i = 0; i < SG_DEVICE_CAPACITY; i++) {
         char live[TEXT_SIZE_CAPACITY], total[TEXT_SIZE_CAPACITY];
@@ -137,7 +137,7 @@ static void put_devices(const struct model_machine *machine, const struct style 
 }
 
 /* Returns the name of a claim's job, or the number of its first process if the report does not show the job. */
-static char *name_of(const struct model *model, const struct model_claim *claim, const struct style *style)
+static char *name_of_claim(const struct model *model, const struct model_claim *claim, const struct style *style)
 {
     const struct model_job *job;
     DL_FOREACH (model->jobs, job)
@@ -160,7 +160,7 @@ static void put_claims(const struct model *model, const struct style *style)
         }
         if (shown[claim->is_queued] == 1)
             style_flow(style, &column, column == 0 ? "" : "; ", STYLE_BOLD, claim->is_queued ? "queue:" : "claims:");
-        char *name = name_of(model, claim, style);
+        char *name = name_of_claim(model, claim, style);
         text_shorten(name, style->columns / 2);
         char *piece = text_format("%s %s", name, text_size(size, claim->bytes));
         style_flow(style, &column, shown[claim->is_queued] == 1 ? " " : ", ",
@@ -179,7 +179,7 @@ static void put_picture(const struct model_machine *machine, const struct style 
 {
     struct model_part part[MODEL_PART_COUNT];
     if (model_machine_parts(machine, part)) {
-        put_bar(machine, part, style);
+        put_machine_bar(machine, part, style);
         put_legend(part, style);
     }
 }
@@ -191,6 +191,6 @@ void report_render_machine(const struct model *model, const struct style *style)
     put_picture(machine, style);
     put_claims(model, style);
     put_unaccounted(machine, style);
-    put_devices(machine, style);
+    put_device_lines(machine, style);
     put_other_directories(model, style);
 }

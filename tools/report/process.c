@@ -29,7 +29,7 @@ enum style_colour report_state_colour(enum sg_state state)
 enum { SHARE_CELLS = 20, SITES_SHOWN = 10 };
 
 /* Prints one piece of a line. */
-static void put_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
+static void put_process_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
 {
     style_flow(style, column, *column > 2 ? ", " : "", colour, piece);
 }
@@ -39,13 +39,13 @@ static void put_place(const struct model_process *process, size_t *column, const
 {
     if (process->container != NULL) {
         char *name = text_printable(process->container, style->is_utf8);
-        put_piece(style, column, STYLE_CYAN, text_format("container %s", name));
+        put_process_piece(style, column, STYLE_CYAN, text_format("container %s", name));
     }
     if (process->pid != model_process_number(process))
-        put_piece(style, column, STYLE_PLAIN, text_format("process %" PRIu32 " there", process->pid));
+        put_process_piece(style, column, STYLE_PLAIN, text_format("process %" PRIu32 " there", process->pid));
     if (process->user != geteuid()) {
         char *user = host_user_name(process->user), *name = text_printable(user, style->is_utf8);
-        put_piece(style, column, STYLE_PLAIN, text_format("user %s", name));
+        put_process_piece(style, column, STYLE_PLAIN, text_format("user %s", name));
     }
 }
 
@@ -57,21 +57,22 @@ static void put_life(const struct model_job *job, const struct model_process *pr
     int64_t until_ns = process->state == SG_STATE_RUNNING ? tool_now_ns() : process->ended_ns;
     size_t column = 2;
     fputs("  ", style->stream);
-    put_piece(style, &column, colour, text_format("%s", model_end_text(process, end)));
-    put_piece(style, &column, STYLE_PLAIN, text_format("started %s", text_time_local(started, process->started_ns)));
+    put_process_piece(style, &column, colour, text_format("%s", model_end_text(process, end)));
+    put_process_piece(style, &column, STYLE_PLAIN,
+                      text_format("started %s", text_time_local(started, process->started_ns)));
     if (until_ns > 0)
-        put_piece(style, &column, STYLE_PLAIN,
-                  text_format(process->state == SG_STATE_RUNNING ? "%s ago" : "ran %s",
-                              text_duration(lasted, until_ns - process->started_ns)));
+        put_process_piece(style, &column, STYLE_PLAIN,
+                          text_format(process->state == SG_STATE_RUNNING ? "%s ago" : "ran %s",
+                                      text_duration(lasted, until_ns - process->started_ns)));
     else
-        put_piece(style, &column, STYLE_PLAIN,
-                  text_format("last seen %s", text_time_local(lasted, process->last_seen_ns)));
-    put_piece(style, &column, STYLE_PLAIN, text_format("job %s", name));
+        put_process_piece(style, &column, STYLE_PLAIN,
+                          text_format("last seen %s", text_time_local(lasted, process->last_seen_ns)));
+    put_process_piece(style, &column, STYLE_PLAIN, text_format("job %s", name));
     put_place(process, &column, style);
     fputc('\n', style->stream);
 }
 
-static void put_standing(const struct model_process *process, const struct style *style)
+static void put_guard_state(const struct model_process *process, const struct style *style)
 {
     size_t column = 2;
     fputs("  ", style->stream);
@@ -85,7 +86,7 @@ static void put_standing(const struct model_process *process, const struct style
         style_flow(style, &column, ", ", STYLE_PLAIN, "watched");
     if (process->limit_bytes != SG_UNKNOWN) {
         char limit[TEXT_SIZE_CAPACITY];
-        put_piece(style, &column, STYLE_PLAIN, text_format("limit %s", text_size(limit, process->limit_bytes)));
+        put_process_piece(style, &column, STYLE_PLAIN, text_format("limit %s", text_size(limit, process->limit_bytes)));
     }
     fputc('\n', style->stream);
     if (model_process_is_alone(process)) {
@@ -117,7 +118,7 @@ static void put_identity(const struct model_job *job, const struct model_process
     struct style lines = *style; /* lines wrap on a terminal only */
     lines.columns = style->is_terminal ? style->columns : SIZE_MAX;
     put_life(job, process, &lines);
-    put_standing(process, &lines);
+    put_guard_state(process, &lines);
     put_other_cause(process, &lines);
 }
 
@@ -129,7 +130,7 @@ static void put_disproved(const struct model_process *process, const struct styl
             fprintf(style->stream, "found: %s\n", model_driver_fact_text[i][1]);
 }
 
-static void put_figures(const struct model_process *process, const struct style *style)
+static void put_peak_and_extras(const struct model_process *process, const struct style *style)
 {
     char size[TEXT_SIZE_CAPACITY], when[TEXT_TIME_CAPACITY];
     char *parts = model_peak_text(process), *rest = NULL;
@@ -233,7 +234,7 @@ static void put_sites(const struct model_process *process, const struct style *s
     table_end(&table);
 }
 
-static void put_refusals(const struct model_process *process, const struct style *style)
+static void put_refusal_list(const struct model_process *process, const struct style *style)
 {
     static const struct table_column columns[] = {
         {"TIME", TABLE_WORDS},   {"REFUSED", TABLE_WORDS}, {"DOMAIN", TABLE_WORDS},
@@ -263,7 +264,7 @@ static void put_refusals(const struct model_process *process, const struct style
     table_end(&table);
 }
 
-static void put_phases(const struct model_process *process, const struct style *style)
+static void put_phase_list(const struct model_process *process, const struct style *style)
 {
     static const struct table_column columns[] = {
         {"TIME", TABLE_WORDS}, {"PHASE", TABLE_CUT}, {"LIVE", TABLE_NUMBERS}, {"PEAK", TABLE_NUMBERS}};
@@ -304,10 +305,10 @@ static void put_events(const struct model_process *process, const struct style *
 void report_render_process(const struct model_job *job, const struct model_process *process, const struct style *style)
 {
     put_identity(job, process, style);
-    put_figures(process, style);
+    put_peak_and_extras(process, style);
     put_domains(process, style);
     put_sites(process, style);
-    put_refusals(process, style);
-    put_phases(process, style);
+    put_refusal_list(process, style);
+    put_phase_list(process, style);
     put_events(process, style);
 }

@@ -76,7 +76,7 @@ struct family {
     bool has_series; /* name, type and help have been printed */
 };
 
-static void put(struct family *family, const char *labels, uint64_t value)
+static void put_series(struct family *family, const char *labels, uint64_t value)
 {
     if (value == SG_UNKNOWN)
         return;
@@ -86,10 +86,10 @@ static void put(struct family *family, const char *labels, uint64_t value)
     fprintf(family->stream, "%s%s %" PRIu64 "\n", family->name, labels, value);
 }
 
-static void put_one(FILE *stream, const char *name, const char *help, const char *labels, uint64_t value)
+static void put_gauge(FILE *stream, const char *name, const char *help, const char *labels, uint64_t value)
 {
     struct family family = {stream, name, "gauge", help, false};
-    put(&family, labels, value);
+    put_series(&family, labels, value);
 }
 
 struct bytes_field {
@@ -128,7 +128,7 @@ static void put_headroom(FILE *stream, const struct model_machine *machine)
             name, name, name, (int64_t)machine->usable_bytes - (int64_t)machine->reserve_bytes);
 }
 
-static void put_machine(FILE *stream, const struct model *model, const struct totals *totals)
+static void put_machine_series(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
         MACHINE(total_bytes, "Memory of the machine."),
@@ -145,22 +145,22 @@ static void put_machine(FILE *stream, const struct model *model, const struct to
     };
     const struct model_machine *machine = &model->machine;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        put_one(stream, fields[i].name, fields[i].help, "", field_of(machine, &fields[i]));
+        put_gauge(stream, fields[i].name, fields[i].help, "", field_of(machine, &fields[i]));
     put_headroom(stream, machine);
-    put_one(stream, "sparkguard_machine_unified", "1 if CPU and GPU share the memory.", "",
-            machine->unified < 0 ? SG_UNKNOWN : (uint64_t)machine->unified);
-    put_one(stream, "sparkguard_machine_sharing", "1 if all running guarded processes count each other.", "",
-            machine->is_sharing);
-    put_one(stream, "sparkguard_machine_guarded_processes", "Running guarded processes.", "", totals->running_count);
-    put_one(stream, "sparkguard_machine_other_jobs", "Jobs without series of their own, because others are larger.", "",
-            totals->other_count);
-    put_one(stream, "sparkguard_machine_uncounted_directories",
-            "Directories of other users' guarded programs that are not read.", "", model->other_directory_count);
-    put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not trusted.", "",
-            model->complaint_count + model->unsaid_count);
+    put_gauge(stream, "sparkguard_machine_unified", "1 if CPU and GPU share the memory.", "",
+              machine->unified < 0 ? SG_UNKNOWN : (uint64_t)machine->unified);
+    put_gauge(stream, "sparkguard_machine_sharing", "1 if all running guarded processes count each other.", "",
+              machine->is_sharing);
+    put_gauge(stream, "sparkguard_machine_guarded_processes", "Running guarded processes.", "", totals->running_count);
+    put_gauge(stream, "sparkguard_machine_other_jobs", "Jobs without series of their own, because others are larger.",
+              "", totals->other_count);
+    put_gauge(stream, "sparkguard_machine_uncounted_directories",
+              "Directories of other users' guarded programs that are not read.", "", model->other_directory_count);
+    put_gauge(stream, "sparkguard_machine_untrusted_files", "Files that were not trusted.", "",
+              model->complaint_count + model->unsaid_count);
 }
 
-static void put_devices(FILE *stream, const struct model_machine *machine)
+static void put_device_series(FILE *stream, const struct model_machine *machine)
 {
     static const struct bytes_field fields[] = {
         {"sparkguard_device_total_bytes", "Memory of a CUDA device.", offsetof(struct model_device, total_bytes)},
@@ -174,12 +174,12 @@ static void put_devices(FILE *stream, const struct model_machine *machine)
             char *name = label_of(device->name);
             char *labels = text_format("{device=\"%d\",name=\"%s\"}", index, name);
             if (device->is_known)
-                put(&family, labels, field_of(device, &fields[i]));
+                put_series(&family, labels, field_of(device, &fields[i]));
         }
     }
 }
 
-static void put_refusals(FILE *stream, const struct totals *totals)
+static void put_refusal_series(FILE *stream, const struct totals *totals)
 {
     struct family count = {
         stream, "sparkguard_refusals_total", "counter",
@@ -187,12 +187,12 @@ static void put_refusals(FILE *stream, const struct totals *totals)
     struct family bytes = {stream, "sparkguard_refused_bytes_total", "counter", "Size of the refused requests.", false};
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
         char *labels = text_format("{domain=\"%s\"}", model_domain_name[i]);
-        put(&count, labels, totals->refused_count[i]);
+        put_series(&count, labels, totals->refused_count[i]);
     }
-    put(&bytes, "", totals->refused_bytes);
+    put_series(&bytes, "", totals->refused_bytes);
 }
 
-static void put_jobs(FILE *stream, const struct model *model, const struct totals *totals)
+static void put_job_series(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
         JOB(live_bytes, "Live bytes of the running processes of a job."),
@@ -203,18 +203,18 @@ static void put_jobs(FILE *stream, const struct model *model, const struct total
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
         DL_FOREACH (model->jobs, job)
-            put(&family, labels_of_job(job), field_of(job, &fields[i]));
+            put_series(&family, labels_of_job(job), field_of(job, &fields[i]));
         if (fields[i].offset == offsetof(struct model_job, live_bytes) && totals->other_count > 0)
-            put(&family, OTHERS, totals->others.live_bytes);
+            put_series(&family, OTHERS, totals->others.live_bytes);
     }
     struct family running = {stream, "sparkguard_job_running_processes", "gauge", "Running processes of a job.", false};
     struct family refused = {stream, "sparkguard_job_refusals_total", "counter", "Refused requests of a job.", false};
     DL_FOREACH (model->jobs, job)
-        put(&running, labels_of_job(job), job->running_count);
+        put_series(&running, labels_of_job(job), job->running_count);
     if (totals->other_count > 0)
-        put(&running, OTHERS, totals->others.running_count);
+        put_series(&running, OTHERS, totals->others.running_count);
     DL_FOREACH (model->jobs, job)
-        put(&refused, labels_of_job(job), job->refused_count);
+        put_series(&refused, labels_of_job(job), job->refused_count);
 }
 
 static char *command_label(const char *command)
@@ -225,8 +225,8 @@ static char *command_label(const char *command)
 }
 
 /* Prints a process. The segment's name identifies it, because processes of two containers may have the same PID. */
-static void put_process(struct family *family, const char *job_labels, const struct model_process *process,
-                        const struct bytes_field *field)
+static void put_one_process(struct family *family, const char *job_labels, const struct model_process *process,
+                            const struct bytes_field *field)
 {
     char *command = command_label(process->command);
     char *segment = label_of(strrchr(process->segment_path, '/') + 1);
@@ -234,7 +234,7 @@ static void put_process(struct family *family, const char *job_labels, const str
     char *labels = text_format("%.*s,container=\"%s\",pid=\"%" PRIu32 "\",segment=\"%s\",command=\"%s\"}",
                                (int)strlen(job_labels) - 1, job_labels, container, model_process_number(process),
                                segment, command);
-    put(family, labels, field_of(process, field));
+    put_series(family, labels, field_of(process, field));
 }
 
 static int compare_bytes(const void *a, const void *b)
@@ -262,7 +262,7 @@ static uint64_t least_bytes(const struct model *model, const struct totals *tota
     return least;
 }
 
-static void put_processes(FILE *stream, const struct model *model, const struct totals *totals)
+static void put_process_series(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
         PROCESS(live_bytes, "Live bytes of a running process that holds 1 % of the machine."),
@@ -279,14 +279,14 @@ static void put_processes(FILE *stream, const struct model *model, const struct 
             DL_FOREACH (job->processes, process) {
                 if (process->state != SG_STATE_RUNNING || process->live_bytes < least || left == 0)
                     continue;
-                put_process(&family, labels, process, &fields[i]);
+                put_one_process(&family, labels, process, &fields[i]);
                 left--;
             }
         }
     }
 }
 
-static void put_unguarded(FILE *stream, const struct model *model)
+static void put_unguarded_series(FILE *stream, const struct model *model)
 {
     static const struct {
         const char *name, *help;
@@ -307,7 +307,7 @@ static void put_unguarded(FILE *stream, const struct model *model)
                                        unguarded->pid, command);
             uint64_t bytes;
             memcpy(&bytes, (const char *)unguarded + fields[field].offset, sizeof bytes);
-            put(&family, labels, bytes);
+            put_series(&family, labels, bytes);
         }
     }
 }
@@ -366,11 +366,11 @@ void report_render_prometheus(struct model *model, const struct model_scope *sco
     model_select(model, &chosen);
     if (is_usual)
         keep_largest(model, &totals);
-    put_one(stream, "sparkguard_build_info", "Version of sparkguard-report.", "{version=\"" SG_VERSION_TEXT "\"}", 1);
-    put_machine(stream, model, &totals);
-    put_devices(stream, &model->machine);
-    put_refusals(stream, &totals);
-    put_jobs(stream, model, &totals);
-    put_processes(stream, model, &totals);
-    put_unguarded(stream, model);
+    put_gauge(stream, "sparkguard_build_info", "Version of sparkguard-report.", "{version=\"" SG_VERSION_TEXT "\"}", 1);
+    put_machine_series(stream, model, &totals);
+    put_device_series(stream, &model->machine);
+    put_refusal_series(stream, &totals);
+    put_job_series(stream, model, &totals);
+    put_process_series(stream, model, &totals);
+    put_unguarded_series(stream, model);
 }

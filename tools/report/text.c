@@ -20,7 +20,7 @@
 /* The maximum number of processes with a note below the table. */
 enum { NOTES_SHOWN = 8 };
 
-static void put_process(struct table *table, const struct model_process *process)
+static void put_process_line(struct table *table, const struct model_process *process)
 {
     char pid[16];
     snprintf(pid, sizeof pid, "%" PRIu32, model_process_number(process));
@@ -34,7 +34,7 @@ static void put_process(struct table *table, const struct model_process *process
 }
 
 /* Prints children below their parents. Children of a process that is not shown take its place. */
-static void put_processes(struct model_job *job, size_t run, const struct style *style)
+static void put_process_tree(struct model_job *job, size_t run, const struct style *style)
 {
     static const struct table_column columns[] = {
         {"PID", TABLE_NUMBERS},  {"COMMAND", TABLE_TREE},     {"STATE", TABLE_WORDS},     {"LIVE", TABLE_NUMBERS},
@@ -49,13 +49,13 @@ static void put_processes(struct model_job *job, size_t run, const struct style 
         process->line = process->parent != NULL ? process->parent->line : NULL;
         if (!process->is_folded) {
             process->line = table_line(&table, process->line);
-            put_process(&table, process);
+            put_process_line(&table, process);
         }
     }
     table_end(&table);
 }
 
-static void put_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
+static void put_headline_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
 {
     style_flow(style, column, colour == STYLE_BOLD ? "" : ", ", colour, piece);
 }
@@ -68,16 +68,16 @@ static bool shows_runs(const struct model_job *job, const struct model_scope *sc
 static void put_run_figures(const struct model_run *run, size_t *column, const struct style *style)
 {
     char size[TEXT_SIZE_CAPACITY];
-    put_piece(style, column, STYLE_PLAIN, text_format("peak %s", text_size(size, run->peak_bytes)));
+    put_headline_piece(style, column, STYLE_PLAIN, text_format("peak %s", text_size(size, run->peak_bytes)));
     if (run->limit_bytes != SG_UNKNOWN)
-        put_piece(style, column, STYLE_PLAIN, text_format("limit %s", text_size(size, run->limit_bytes)));
+        put_headline_piece(style, column, STYLE_PLAIN, text_format("limit %s", text_size(size, run->limit_bytes)));
     if (run->refused_count > 0)
-        put_piece(style, column, STYLE_RED, text_format("%" PRIu64 " refused", run->refused_count));
+        put_headline_piece(style, column, STYLE_RED, text_format("%" PRIu64 " refused", run->refused_count));
     fputc('\n', style->stream);
 }
 
 /* Prints a run's verdict on a line of its own. */
-static void put_verdict(const struct model_run *run, const struct style *style)
+static void put_run_verdict(const struct model_run *run, const struct style *style)
 {
     static const enum style_colour colours[] = {
         [MODEL_VERDICT_OK] = STYLE_GREEN,
@@ -99,14 +99,14 @@ static void put_run_headline(const struct model_job *job, size_t number, const s
     int64_t until_ns = run->running_count > 0 ? tool_now_ns() : run->last_seen_ns;
     size_t column = 0;
     fputc('\n', style->stream);
-    put_piece(style, &column, STYLE_BOLD, text_format("run %zu of %zu", number + 1, job->run_count));
-    put_piece(style, &column, STYLE_PLAIN, text_format("started %s", text_time_local(when, run->started_ns)));
-    put_piece(style, &column, run->running_count > 0 ? STYLE_GREEN : STYLE_DIM,
-              text_format("%s %s", run->running_count > 0 ? "running for" : "seen for",
-                          text_duration(lasted, until_ns - run->started_ns)));
-    put_piece(style, &column, STYLE_PLAIN, text_format("process %" PRIu32, run->first_pid));
+    put_headline_piece(style, &column, STYLE_BOLD, text_format("run %zu of %zu", number + 1, job->run_count));
+    put_headline_piece(style, &column, STYLE_PLAIN, text_format("started %s", text_time_local(when, run->started_ns)));
+    put_headline_piece(style, &column, run->running_count > 0 ? STYLE_GREEN : STYLE_DIM,
+                       text_format("%s %s", run->running_count > 0 ? "running for" : "seen for",
+                                   text_duration(lasted, until_ns - run->started_ns)));
+    put_headline_piece(style, &column, STYLE_PLAIN, text_format("process %" PRIu32, run->first_pid));
     put_run_figures(run, &column, style);
-    put_verdict(run, style);
+    put_run_verdict(run, style);
 }
 
 /* Prints the figures of the last run, which is the only run of most jobs. If each run has its own line, prints those of
@@ -118,31 +118,31 @@ static void put_job_headline(const struct model_job *job, bool names_directory, 
     char first[TEXT_TIME_CAPACITY], second[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
     char *name = text_printable(job->name[0] ? job->name : "-", style->is_utf8);
     size_t column = 0;
-    put_piece(style, &column, STYLE_BOLD, text_format("job %s", name));
+    put_headline_piece(style, &column, STYLE_BOLD, text_format("job %s", name));
     char *place = model_job_place(job, style->is_utf8);
     if (place != NULL)
-        put_piece(style, &column, STYLE_CYAN, place);
+        put_headline_piece(style, &column, STYLE_CYAN, place);
     if (names_directory) {
         char *directory = text_printable(job->directory, style->is_utf8);
-        put_piece(style, &column, STYLE_PLAIN, text_format("in %s", directory));
+        put_headline_piece(style, &column, STYLE_PLAIN, text_format("in %s", directory));
     }
     if (names_runs)
-        put_piece(style, &column, STYLE_PLAIN, text_format("%zu runs", job->run_count));
+        put_headline_piece(style, &column, STYLE_PLAIN, text_format("%zu runs", job->run_count));
     if (job->running_count > 0) {
-        put_piece(style, &column, STYLE_GREEN,
-                  text_format("running for %s", text_duration(first, tool_now_ns() - run->started_ns)));
-        put_piece(style, &column, STYLE_PLAIN, text_format("live %s", text_size(size, job->live_bytes)));
+        put_headline_piece(style, &column, STYLE_GREEN,
+                           text_format("running for %s", text_duration(first, tool_now_ns() - run->started_ns)));
+        put_headline_piece(style, &column, STYLE_PLAIN, text_format("live %s", text_size(size, job->live_bytes)));
     } else {
-        put_piece(style, &column, STYLE_DIM,
-                  text_format("last seen %s after %s", text_time_local(first, job->last_seen_ns),
-                              text_duration(second, run->last_seen_ns - run->started_ns)));
+        put_headline_piece(style, &column, STYLE_DIM,
+                           text_format("last seen %s after %s", text_time_local(first, job->last_seen_ns),
+                                       text_duration(second, run->last_seen_ns - run->started_ns)));
     }
     if (names_runs) {
         fputc('\n', style->stream);
         return;
     }
     put_run_figures(run, &column, style);
-    put_verdict(run, style);
+    put_run_verdict(run, style);
 }
 
 /* Prints one line, cut to the width of the terminal. */
@@ -193,10 +193,10 @@ static void put_notes(const struct model_job *job, const struct style *style)
 static void put_runs(struct model_job *job, bool names_runs, const struct style *style)
 {
     if (!names_runs)
-        put_processes(job, job->run_count - 1, style);
+        put_process_tree(job, job->run_count - 1, style);
     for (size_t i = 0; names_runs && i < job->run_count; i++) {
         put_run_headline(job, i, style);
-        put_processes(job, i, style);
+        put_process_tree(job, i, style);
     }
     if (!names_runs && job->run_count > 1) {
         char *name = text_printable(job->name, style->is_utf8);
@@ -242,7 +242,7 @@ static void put_settings(const struct model *model, const struct model_job *job,
                          limit[0] && reserve[0] ? ", " : "", reserve[0] ? "reserve " : "", reserve));
 }
 
-static void put_jobs(const struct model *model, const struct model_scope *scope, const struct style *style)
+static void put_all_jobs(const struct model *model, const struct model_scope *scope, const struct style *style)
 {
     struct model_job *job;
     DL_FOREACH (model->jobs, job) {
@@ -281,8 +281,8 @@ static struct unguarded_columns find_columns(const struct model *model)
     return columns;
 }
 
-static void put_unguarded(struct table *table, const struct model_unguarded *unguarded,
-                          const struct unguarded_columns *columns)
+static void put_unguarded_row(struct table *table, const struct model_unguarded *unguarded,
+                              const struct unguarded_columns *columns)
 {
     char pid[16];
     table_line(table, NULL);
@@ -352,7 +352,7 @@ static void put_unguarded_processes(const struct model *model, const struct styl
     fputc('\n', style->stream);
     table_begin(&table, style, columns, count);
     for (size_t i = 0; i < model->unguarded_count; i++)
-        put_unguarded(&table, &model->unguarded[i], &shown);
+        put_unguarded_row(&table, &model->unguarded[i], &shown);
     table_end(&table);
 }
 
@@ -447,7 +447,7 @@ void report_render_text(const struct model *model, const struct model_scope *sco
     bool is_first = true;
     if (scope->pid == 0) {
         report_render_machine(model, style);
-        put_jobs(model, scope, style);
+        put_all_jobs(model, scope, style);
         report_render_unguarded(model, style);
         put_advice(model, style);
         return;

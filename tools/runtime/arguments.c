@@ -132,7 +132,7 @@ static void take_global(struct runtime_arguments *arguments, const struct option
         arguments->is_log_json = strcmp(option->value, "json") == 0;
 }
 
-static void take_variable(struct runtime_arguments *arguments, const char *entry)
+static void parse_variable(struct runtime_arguments *arguments, const char *entry)
 {
     if (arguments->variables == NULL) {
         arguments->variables = json_object();
@@ -155,7 +155,7 @@ static void take_own(struct runtime_arguments *arguments, const struct option *o
     else if (strcmp(option->name, "process") == 0 || strcmp(option->name, "p") == 0)
         arguments->process_file = option->value;
     else if (strcmp(option->name, "env") == 0 || strcmp(option->name, "e") == 0)
-        take_variable(arguments, option->value);
+        parse_variable(arguments, option->value);
 }
 
 void runtime_arguments_read(struct runtime_arguments *arguments, int count, char *const *words_given)

@@ -196,7 +196,7 @@ static char *below_root(const char *path)
 }
 
 /* Reads a file below the root. Returns "" if it cannot be read. */
-static char *read_file(const char *path)
+static char *read_below_root(const char *path)
 {
     char *full = below_root(path), *text = tool_allocate(FILE_CAPACITY, 1);
     if (procfs_read_text(full, text, FILE_CAPACITY) < 0)
@@ -212,7 +212,7 @@ static bool is_there(const char *path)
 
 static bool is_dockers_default(void)
 {
-    char *text = read_file("/etc/docker/daemon.json");
+    char *text = read_below_root("/etc/docker/daemon.json");
     json_t *root = json_loads(text, 0, NULL);
     const char *name = json_string_value(json_object_get(root, "default-runtime"));
     return name != NULL && strcmp(name, "sparkguard") == 0;
@@ -224,7 +224,7 @@ static bool is_podmans_default(void)
                                         "/etc/containers/containers.conf"};
     bool is_ours = false;
     for (size_t i = 0; i < sizeof files / sizeof files[0] && !is_ours; i++) {
-        char *text = read_file(files[i]), *name = toml_value(text, "engine", "runtime");
+        char *text = read_below_root(files[i]), *name = toml_value(text, "engine", "runtime");
         is_ours = name != NULL && strcmp(name, "sparkguard") == 0;
     }
     return is_ours;
@@ -263,7 +263,7 @@ static const char *find_obstacle(const char *client, const struct options *optio
 /* Returns the directory of this host that guarded containers share. */
 static char *find_shared(void)
 {
-    char *text = read_file("/etc/sparkguard/runtime.conf"), *shared = toml_value(text, "", "shared");
+    char *text = read_below_root("/etc/sparkguard/runtime.conf"), *shared = toml_value(text, "", "shared");
     if (shared != NULL && shared[0] == '/')
         return shared;
     return text_copy("/run/sparkguard/shared", 64);

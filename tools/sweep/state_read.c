@@ -161,7 +161,7 @@ static bool read_text(struct reader *reader, const char *text, size_t length)
     return read_record(reader, root);
 }
 
-static bool read_file(struct reader *reader, int fd)
+static bool read_state(struct reader *reader, int fd)
 {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
@@ -185,7 +185,7 @@ int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, ch
         blame(&reader, "cannot be opened: %s", strerror(errno));
         return -EINVAL;
     }
-    bool is_good = read_file(&reader, fd);
+    bool is_good = read_state(&reader, fd);
     close(fd);
     return is_good ? 0 : -EINVAL;
 }

@@ -33,7 +33,7 @@ static char *text_at(const json_t *object, const char *key)
     return text != NULL && text[0] != '\0' && strlen(text) <= TEXT_MAX ? text_copy(text, TEXT_MAX) : NULL;
 }
 
-static void add(struct host_containers *containers, const char *id, const json_t *object)
+static void add_container(struct host_containers *containers, const char *id, const json_t *object)
 {
     containers->at = tool_grow(containers->at, containers->count, sizeof *containers->at);
     containers->at[containers->count++] = (struct host_container){
@@ -56,7 +56,7 @@ static json_t *parse(int fd)
     return got == 0 && length <= FILE_CAPACITY ? json_loadb(bytes, length, 0, NULL) : NULL;
 }
 
-static void read_file(struct host_containers *containers, int folder, const char *name, uid_t owner)
+static void read_container(struct host_containers *containers, int folder, const char *name, uid_t owner)
 {
     struct stat status;
     size_t length = strlen(name), suffix = strlen(".json");
@@ -75,7 +75,7 @@ static void read_file(struct host_containers *containers, int folder, const char
     json_t *root = is_readable ? parse(fd) : NULL;
     const char *said = json_string_value(json_object_get(root, "id"));
     if (said != NULL && strcmp(said, id) == 0)
-        add(containers, id, root);
+        add_container(containers, id, root);
     close(fd);
 }
 
@@ -92,7 +92,7 @@ void host_containers_read(struct host_containers *containers, const char *direct
         return;
     }
     for (int count = 0; count < FILES_MAX && (entry = readdir(stream)) != NULL; count++)
-        read_file(containers, folder, entry->d_name, owner);
+        read_container(containers, folder, entry->d_name, owner);
     closedir(stream);
 }
 

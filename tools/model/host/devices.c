@@ -58,7 +58,7 @@ struct nvml {
     size_t info_bytes;
 };
 
-static void find(void *library, const char *name, void *function)
+static void find_symbol(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof symbol);
@@ -70,20 +70,20 @@ static bool find_lists(void *library, struct nvml *nvml, const char *suffix, siz
     char name[64];
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof name, "nvmlDeviceGet%sRunningProcesses%s", kinds[i], suffix);
-        find(library, name, &nvml->list[i]);
+        find_symbol(library, name, &nvml->list[i]);
     }
     nvml->info_bytes = info_bytes;
     return nvml->list[0] != NULL;
 }
 
-static bool load(struct nvml *nvml)
+static bool load_nvml(struct nvml *nvml)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return false;
-    find(library, "nvmlInit_v2", &nvml->init);
-    find(library, "nvmlDeviceGetCount_v2", &nvml->count);
-    find(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->device);
+    find_symbol(library, "nvmlInit_v2", &nvml->init);
+    find_symbol(library, "nvmlDeviceGetCount_v2", &nvml->count);
+    find_symbol(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->device);
     return (find_lists(library, nvml, "_v3", sizeof(struct info_v2)) ||
             find_lists(library, nvml, "_v2", sizeof(struct info_v2)) ||
             find_lists(library, nvml, "", sizeof(struct info_v1))) &&
@@ -131,7 +131,7 @@ static void ask(int pipe)
 {
     struct nvml nvml = {0};
     unsigned count = 0;
-    if (!load(&nvml) || nvml.init() != 0 || nvml.count(&count) != 0)
+    if (!load_nvml(&nvml) || nvml.init() != 0 || nvml.count(&count) != 0)
         return;
     for (unsigned i = 0; i < count && i < DEVICES_MAX; i++) {
         void *device;
@@ -202,7 +202,7 @@ static bool is_any_stuck(void)
 }
 
 /* Enters one answer. One process may use several devices. */
-static void take(struct host_devices *devices, const struct host_device_use *use)
+static void add_use(struct host_devices *devices, const struct host_device_use *use)
 {
     for (size_t i = 0; i < devices->count; i++)
         if (devices->use[i].pid == use->pid) {
@@ -232,7 +232,7 @@ static void hear(struct host_devices *devices, int pipe)
         if (use.pid == 0)
             devices->is_known = true;
         else
-            take(devices, &use);
+            add_use(devices, &use);
     }
 }
 

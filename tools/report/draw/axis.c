@@ -119,7 +119,7 @@ static void put_begin(FILE *stream, const struct draw_piece *piece, double y)
         svg_text(stream, (piece->left + piece->right) / 2, y, "text-anchor=\"middle\"", words[shown]);
 }
 
-static void put_piece(FILE *stream, const struct draw_piece *piece, double lowest)
+static void put_axis_piece(FILE *stream, const struct draw_piece *piece, double lowest)
 {
     enum { STEP_WIDTH = 90, STEPS_MAX = 9 };
     int64_t steps_max = (int64_t)((piece->right - piece->left) / STEP_WIDTH), span_ns = piece->end_ns - piece->begin_ns;
@@ -138,7 +138,7 @@ void draw_time_axis(const struct draw_field *field, double lowest)
 {
     const struct draw_piece whole = {field->begin_ns, field->end_ns, field->left, field->right};
     for (size_t i = 0; i < field->piece_count; i++)
-        put_piece(field->stream, &field->piece[i], lowest);
+        put_axis_piece(field->stream, &field->piece[i], lowest);
     if (field->piece == NULL)
-        put_piece(field->stream, &whole, lowest);
+        put_axis_piece(field->stream, &whole, lowest);
 }

@@ -22,7 +22,7 @@ struct life {
     uint64_t own_peak_bytes; /* peak less inherited bytes */
 };
 
-static int64_t end_of(const struct model_process *process)
+static int64_t end_of_life(const struct model_process *process)
 {
     int64_t end_ns = process->state == SG_STATE_RUNNING ? tool_now_ns() : process->last_seen_ns;
     return end_ns > process->started_ns ? end_ns : process->started_ns;
@@ -51,7 +51,7 @@ static struct life *list_lives(const struct model_job *job, int64_t since_ns, si
     *count = 0;
     DL_FOREACH (job->processes, process) {
         struct life *life = &lives[*count];
-        *life = (struct life){.process = process, .end_ns = end_of(process)};
+        *life = (struct life){.process = process, .end_ns = end_of_life(process)};
         life->begin_ns = process->started_ns > 0 ? process->started_ns : life->end_ns;
         life->own_peak_bytes = bytes_less(process->peak_bytes, process->inherited_bytes);
         if (life->end_ns < since_ns)

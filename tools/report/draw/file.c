@@ -35,7 +35,7 @@ bool draw_may_write(const char *path)
     return report_output_may_write(path, ".svg");
 }
 
-static void put_process(FILE *stream, void *content)
+static void put_process_drawing(FILE *stream, void *content)
 {
     const struct choice *choice = content;
     draw_process(stream, choice->process, &choice->timeline, NULL);
@@ -52,7 +52,7 @@ static void say_nothing_to_draw(const struct model_scope *scope)
     fputs("; one begins with CUDA, 256 MiB, a phase or a refusal\n", stderr);
 }
 
-static void put_job(FILE *stream, void *content)
+static void put_job_drawing(FILE *stream, void *content)
 {
     draw_job(stream, content, NULL);
 }
@@ -69,7 +69,7 @@ static int write_job(const struct model *model, const struct model_scope *scope,
     }
     int status = has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
     if (drawn != NULL) {
-        status = report_output_write(path, "the drawing", put_job, drawn);
+        status = report_output_write(path, "the drawing", put_job_drawing, drawn);
         status = status == REPORT_SHOWN && has_complained ? REPORT_UNTRUSTED : status;
     } else if (!has_complained) {
         say_nothing_to_draw(scope);
@@ -90,7 +90,7 @@ int draw_file(const struct model *model, const struct model_scope *scope, const 
     int status = choice.has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
     if (choice.process != NULL) {
         draw_add_known(&choice.timeline, choice.process);
-        status = report_output_write(path, "the drawing", put_process, &choice);
+        status = report_output_write(path, "the drawing", put_process_drawing, &choice);
         if (status == REPORT_SHOWN && choice.others > 0)
             fprintf(stderr, "sparkguard-report: drew process %" PRIu32 ", which held most of %zu\n",
                     model_process_number(choice.process), choice.others + 1);

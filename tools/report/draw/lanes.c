@@ -68,7 +68,7 @@ static void put_bar_title(FILE *stream, const struct bands_band *band, enum band
     svg_title(stream, title);
 }
 
-static void put_bar(const struct draw_field *field, const struct bands *bands, size_t band, double top)
+static void put_lane_bar(const struct draw_field *field, const struct bands *bands, size_t band, double top)
 {
     for (size_t s = 0; s < bands->span_count; s++) {
         const struct bands_span *span = &bands->span[s];
@@ -93,8 +93,8 @@ static bool is_drawn(const struct bands *bands, int64_t time_ns)
     return time_ns >= bands->span[0].begin_ns;
 }
 
-static void put_phases(const struct draw_field *field, const struct bands *bands, const struct bands_band *band,
-                       double top)
+static void put_lane_phases(const struct draw_field *field, const struct bands *bands, const struct bands_band *band,
+                            double top)
 {
     const struct model_process *process = band->process;
     for (size_t i = 0; i < process->phase_count; i++) {
@@ -115,8 +115,8 @@ static void put_phases(const struct draw_field *field, const struct bands *bands
     }
 }
 
-static void put_refusals(const struct draw_field *field, const struct bands *bands, const struct model_process *process,
-                         double top)
+static void put_lane_refusals(const struct draw_field *field, const struct bands *bands,
+                              const struct model_process *process, double top)
 {
     for (size_t i = 0; i < process->refusal_count; i++) {
         const struct model_refusal *refusal = &process->refusals[i];
@@ -138,10 +138,10 @@ double draw_bands_lanes(const struct draw_field *field, const struct bands *band
     for (size_t i = 0; i < bands->band_count; i++, top += ROW_HEIGHT) {
         const struct bands_band *band = &bands->band[i];
         put_name(field, bands, i, top);
-        put_bar(field, bands, i, top + 16);
+        put_lane_bar(field, bands, i, top + 16);
         if (band->process_count == 1) {
-            put_phases(field, bands, band, top + 16);
-            put_refusals(field, bands, band->process, top + 16);
+            put_lane_phases(field, bands, band, top + 16);
+            put_lane_refusals(field, bands, band->process, top + 16);
         }
     }
     return top;

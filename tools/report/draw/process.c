@@ -54,7 +54,7 @@ static uint64_t highest(const struct model_timeline *timeline, int domain, bool 
     return most;
 }
 
-static int64_t end_of(const struct draw_field *field, const struct model_timeline *timeline, size_t i)
+static int64_t end_of_sample(const struct draw_field *field, const struct model_timeline *timeline, size_t i)
 {
     return i + 1 < timeline->count ? timeline->samples[i + 1].time_ns : field->end_ns;
 }
@@ -66,7 +66,7 @@ static struct draw_points points_of(const struct draw_field *field, const struct
     for (size_t i = 0; i < timeline->count; i++) {
         const struct sg_sample *sample = &timeline->samples[i];
         points.at[i] = (struct draw_point){draw_x(field, sample->time_ns),
-                                           draw_x(field, end_of(field, timeline, i)),
+                                           draw_x(field, end_of_sample(field, timeline, i)),
                                            true,
                                            {[DRAW_USABLE] = sample->usable_bytes,
                                             sample->reserve_bytes,
@@ -83,9 +83,10 @@ static void put_area(const struct draw_field *field, const struct model_timeline
             model_domain_name[domain]);
     for (size_t i = 0; i < timeline->count; i++)
         fprintf(field->stream, "%c%.1f %.1fH%.1f", i == 0 ? 'M' : 'L', draw_x(field, timeline->samples[i].time_ns),
-                draw_y(field, stacked_of(&timeline->samples[i], domain)), draw_x(field, end_of(field, timeline, i)));
+                draw_y(field, stacked_of(&timeline->samples[i], domain)),
+                draw_x(field, end_of_sample(field, timeline, i)));
     for (size_t i = timeline->count; i-- > 0;)
-        fprintf(field->stream, "L%.1f %.1fH%.1f", draw_x(field, end_of(field, timeline, i)),
+        fprintf(field->stream, "L%.1f %.1fH%.1f", draw_x(field, end_of_sample(field, timeline, i)),
                 draw_y(field, stacked_of(&timeline->samples[i], domain + 1)),
                 draw_x(field, timeline->samples[i].time_ns));
     fputs("z\"/>\n", field->stream);
@@ -170,8 +171,8 @@ static struct devices devices_of(const struct model_process *process)
 }
 
 /* Draws the devices below `above`. Memory that other processes hold there is not in this time line. */
-static struct draw_field put_devices(const struct draw_field *above, const struct draw_points *points,
-                                     const struct devices *devices)
+static struct draw_field put_device_field(const struct draw_field *above, const struct draw_points *points,
+                                          const struct devices *devices)
 {
     enum { TITLE_WIDTH = 200 };
     static const char live[] = "stroke=\"#000\" stroke-width=\"1.5\"";
@@ -217,7 +218,7 @@ void draw_process(FILE *stream, const struct model_process *process, const struc
     put_live(live, process, timeline, 74);
     field[1] = draw_machine(live, live->bottom + 16, MACHINE_HEIGHT, &points);
     if (devices.count > 0)
-        field[2] = put_devices(&field[1], &points, &devices);
+        field[2] = put_device_field(&field[1], &points, &devices);
     draw_strips(live, count, process);
     draw_time_axis(&field[count - 1], field[count - 1].bottom);
     draw_sheet_end(

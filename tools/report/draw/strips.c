@@ -52,7 +52,7 @@ static void put_cut(const struct draw_field *field, const struct model_process *
 }
 
 /* Draws a line through the fields, and skips the legends between them. */
-static void put_line(const struct draw_field *field, size_t count, double x, double top, const char *attributes)
+static void put_line_through(const struct draw_field *field, size_t count, double x, double top, const char *attributes)
 {
     fprintf(field->stream, "<path d=\"M%.1f %.1fV%.1f", x, top, field->bottom);
     for (size_t i = 1; i < count; i++)
@@ -80,7 +80,8 @@ static void put_refusal_title(FILE *stream, const struct model_refusal *refusal,
 }
 
 /* Draws each phase up to the next one, with its name if it fits, and a line if there is space between two. */
-static void put_phases(const struct draw_field *field, size_t count, const struct model_process *process, double top)
+static void put_phase_strip(const struct draw_field *field, size_t count, const struct model_process *process,
+                            double top)
 {
     svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"", "phase");
     for (size_t i = 0; i < process->phase_count; i++) {
@@ -93,7 +94,7 @@ static void put_phases(const struct draw_field *field, size_t count, const struc
         put_phase_title(field->stream, phase);
         fputs("</rect>\n", field->stream);
         if (width >= LINES_APART || i == 0)
-            put_line(field, count, x, top + DRAW_STRIP - 2, "stroke=\"#777\" stroke-dasharray=\"8 4\"");
+            put_line_through(field, count, x, top + DRAW_STRIP - 2, "stroke=\"#777\" stroke-dasharray=\"8 4\"");
         char *name = svg_fit(phase->name, width - 8);
         if (name[0] != '\0')
             svg_text(field->stream, x + 4, top + 12, "", name);
@@ -125,7 +126,8 @@ static double put_refusal_words(const struct draw_field *field, const struct mod
 }
 
 /* Draws the marks. A mark gets a line only at some distance from the last line: dense lines would hide the plot. */
-static void put_refusals(const struct draw_field *field, size_t count, const struct model_process *process, double top)
+static void put_refusal_strip(const struct draw_field *field, size_t count, const struct model_process *process,
+                              double top)
 {
     double taken = field->left, last_line = field->left - LINES_APART;
     svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"",
@@ -138,7 +140,7 @@ static void put_refusals(const struct draw_field *field, size_t count, const str
         put_refusal_title(field->stream, refusal, process->is_observing);
         fputs("</path>\n", field->stream);
         if (x - last_line >= LINES_APART) {
-            put_line(field, count, x, top + 13, "stroke=\"#b00\" stroke-dasharray=\"1 3\"");
+            put_line_through(field, count, x, top + 13, "stroke=\"#b00\" stroke-dasharray=\"1 3\"");
             last_line = x;
         }
         taken = put_refusal_words(field, refusal, top + 13, taken,
@@ -154,9 +156,9 @@ void draw_strips(const struct draw_field *field, size_t count, const struct mode
         top += DRAW_STRIP;
     }
     if (process->phase_count > 0) {
-        put_phases(field, count, process, top);
+        put_phase_strip(field, count, process, top);
         top += DRAW_STRIP;
     }
     if (process->refusal_count > 0)
-        put_refusals(field, count, process, top);
+        put_refusal_strip(field, count, process, top);
 }

@@ -37,7 +37,7 @@ static struct sg_sample *insert(struct model_timeline *timeline, int64_t time_ns
 }
 
 /* Returns the time of the end, which is not before the last sample. */
-static int64_t end_of(const struct model_process *process, const struct model_timeline *timeline)
+static int64_t end_of_record(const struct model_process *process, const struct model_timeline *timeline)
 {
     int64_t end_ns = process->state == SG_STATE_RUNNING ? tool_now_ns() : process->last_seen_ns;
     int64_t last_ns = timeline->samples[timeline->count - 1].time_ns;
@@ -47,7 +47,7 @@ static int64_t end_of(const struct model_process *process, const struct model_ti
 void draw_add_known(struct model_timeline *timeline, const struct model_process *process)
 {
     enum { KNOWN = 2 };
-    int64_t end_ns = end_of(process, timeline);
+    int64_t end_ns = end_of_record(process, timeline);
     struct sg_sample *longer = tool_allocate(timeline->count + KNOWN, sizeof *longer);
     memcpy(longer, timeline->samples, timeline->count * sizeof *longer);
     timeline->samples = longer;

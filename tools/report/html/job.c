@@ -78,7 +78,7 @@ static struct row sum_up(const struct bands *bands, size_t first, size_t count)
 }
 
 /* Prints the figures of the drawing as text: a few rows for each span. */
-static void put_figures(FILE *stream, const struct bands *bands)
+static void put_time_table(FILE *stream, const struct bands *bands)
 {
     enum { ROWS = 12 };
     static const struct report_html_column columns[] = {
@@ -117,5 +117,5 @@ void report_html_job_drawing(FILE *stream, const struct model_job *job, size_t n
     fputs("<figure>\n", stream);
     draw_job(stream, bands, name);
     fputs("</figure>\n", stream);
-    put_figures(stream, bands);
+    put_time_table(stream, bands);
 }

@@ -34,7 +34,7 @@ static void put_patterns(FILE *stream)
     fputs("</defs>", stream);
 }
 
-static void put_bar(FILE *stream, const struct model_machine *machine, const struct model_part *part)
+static void put_bar_element(FILE *stream, const struct model_machine *machine, const struct model_part *part)
 {
     double total = (double)machine->total_bytes;
     uint64_t kept = part[MODEL_PART_RESERVE].shown_bytes + part[MODEL_PART_FLOOR].shown_bytes, at = 0;
@@ -78,7 +78,7 @@ static void put_software(FILE *stream)
     report_html_table_end(&table);
 }
 
-static void put_figures(FILE *stream, const struct model_machine *machine)
+static void put_machine_table(FILE *stream, const struct model_machine *machine)
 {
     struct report_html_table table;
     report_html_table_begin(&table, stream, "Memory", NULL, 0);
@@ -97,7 +97,7 @@ static void put_figures(FILE *stream, const struct model_machine *machine)
     report_html_table_end(&table);
 }
 
-static void put_devices(FILE *stream, const struct model_machine *machine)
+static void put_device_table(FILE *stream, const struct model_machine *machine)
 {
     static const struct report_html_column columns[] = {
         {"Device", REPORT_HTML_NAME},
@@ -142,13 +142,13 @@ void report_html_machine(FILE *stream, const struct model *model)
     struct model_part part[MODEL_PART_COUNT];
     fputs("<section id=\"machine\">\n<h2>Machine</h2>\n", stream);
     if (model_machine_parts(&model->machine, part))
-        put_bar(stream, &model->machine, part);
+        put_bar_element(stream, &model->machine, part);
     put_other_directories(stream, model);
     fputs("<div class=\"pair\">\n", stream);
-    put_figures(stream, &model->machine);
+    put_machine_table(stream, &model->machine);
     put_software(stream);
     fputs("</div>\n", stream);
-    put_devices(stream, &model->machine);
+    put_device_table(stream, &model->machine);
     fputs("</section>\n", stream);
 }
 

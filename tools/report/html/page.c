@@ -65,7 +65,7 @@ static void put_contents(FILE *stream, const struct model *model)
         stream);
 }
 
-static void put_head(FILE *stream, const struct report_html_page *page)
+static void put_page_head(FILE *stream, const struct report_html_page *page)
 {
     char *title = title_of(page), zone[16] = "";
     time_t now = time(NULL);
@@ -179,7 +179,7 @@ static bool has_drawing(const struct report_html_page *page, const struct model_
     return page->scope->pid == 0 && job->process_count > 1 && number + DRAWN_MAX > count;
 }
 
-static void put_jobs(FILE *stream, const struct report_html_page *page)
+static void put_job_sections(FILE *stream, const struct report_html_page *page)
 {
     const struct model_job *job;
     size_t number = 0;
@@ -259,7 +259,7 @@ static void put_unguarded_processes(FILE *stream, const struct model *model)
     report_html_table_end(&table);
 }
 
-static void put_unguarded(FILE *stream, const struct model *model)
+static void put_unguarded_section(FILE *stream, const struct model *model)
 {
     if (model->unguarded_count == 0 && model->unguarded_container_count == 0)
         return;
@@ -307,10 +307,10 @@ static void put_origin(FILE *stream, const struct model *model)
 static void put_page(FILE *stream, void *content)
 {
     const struct report_html_page *page = content;
-    put_head(stream, page);
+    put_page_head(stream, page);
     report_html_machine(stream, page->model);
-    put_jobs(stream, page);
-    put_unguarded(stream, page->model);
+    put_job_sections(stream, page);
+    put_unguarded_section(stream, page->model);
     put_untrusted(stream, page->model);
     report_html_checks(stream, page->doctor);
     put_origin(stream, page->model);

@@ -74,7 +74,7 @@ static void put_drawing(FILE *stream, const struct report_html_entry *entry, siz
 
 /* ---- what it held, and under which options ----------------------------------------------------------------------- */
 
-static void put_figures(FILE *stream, const struct model_process *process)
+static void put_process_table(FILE *stream, const struct model_process *process)
 {
     struct report_html_table table;
     char state[MODEL_END_TEXT], lasted[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
@@ -209,7 +209,7 @@ static void put_sites(FILE *stream, const struct model_process *process)
 
 /* ---- what happened to it ----------------------------------------------------------------------------------------- */
 
-static void put_refusals(FILE *stream, const struct model_process *process)
+static void put_refusal_table(FILE *stream, const struct model_process *process)
 {
     static const struct report_html_column columns[] = {
         {"Time", REPORT_HTML_NAME},    {"Call", REPORT_HTML_WORDS},   {"Domain", REPORT_HTML_WORDS},
@@ -239,7 +239,7 @@ static void put_refusals(FILE *stream, const struct model_process *process)
     report_html_table_end(&table);
 }
 
-static void put_phases(FILE *stream, const struct model_process *process)
+static void put_phase_table(FILE *stream, const struct model_process *process)
 {
     static const struct report_html_column columns[] = {{"Began", REPORT_HTML_NAME},
                                                         {"Phase", REPORT_HTML_WORDS},
@@ -306,13 +306,13 @@ void report_html_process(FILE *stream, const struct report_html_page *page, cons
     put_notes(stream, process);
     put_drawing(stream, entry, number);
     fputs("<div class=\"pair\">\n", stream);
-    put_figures(stream, process);
+    put_process_table(stream, process);
     put_settings(stream, process);
     fputs("</div>\n", stream);
     put_domains(stream, process);
     put_sites(stream, process);
-    put_refusals(stream, process);
-    put_phases(stream, process);
+    put_refusal_table(stream, process);
+    put_phase_table(stream, process);
     put_events(stream, process);
     put_absences(stream, process);
     fputs("</section>\n", stream);

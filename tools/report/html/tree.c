@@ -11,8 +11,8 @@
 enum { DRAWN_MAX = 16 }; /* about 100 KiB each */
 
 /* Adds a process below its parent. A child of a process without a row takes that place. */
-static void add(struct report_html_page *page, const struct model_job *job, struct model_process *process,
-                struct report_html_entry **last_root)
+static void add_entry(struct report_html_page *page, const struct model_job *job, struct model_process *process,
+                      struct report_html_entry **last_root)
 {
     struct report_html_entry *parent = process->parent != NULL ? process->parent->line : NULL;
     process->line = parent;
@@ -85,7 +85,7 @@ void report_html_lay_out(struct report_html_page *page)
         struct model_process *process;
         struct report_html_entry *last_root = NULL;
         DL_FOREACH (job->processes, process)
-            add(page, job, process, &last_root);
+            add_entry(page, job, process, &last_root);
     }
     struct report_html_entry **by_peak = tool_allocate(page->entry_count, sizeof(struct report_html_entry *));
     for (size_t i = 0; i < page->entry_count; i++)

@@ -32,7 +32,7 @@ struct chart {
 /* ---- what is in it ----------------------------------------------------------------------------------------------- */
 
 /* Takes a process among the parts if its peak is one of the highest; the highest comes first. */
-static void take_process(struct chart *chart, const struct model_process *process)
+static void add_process_part(struct chart *chart, const struct model_process *process)
 {
     size_t at = chart->count;
     while (at > 0 && chart->part[at - 1].process->peak_bytes < process->peak_bytes)
@@ -76,7 +76,7 @@ static void read_chart(struct chart *chart, const struct watch *watch, const str
     chart->full_bytes = bytes_max(1, is_near ? bytes_max(job->limit_bytes, chart->most_bytes) : chart->most_bytes);
     DL_FOREACH (job->processes, process)
         if (watch_process_spark(watch, process) != NULL)
-            take_process(chart, process);
+            add_process_part(chart, process);
     read_parts(chart, watch);
 }
 
@@ -88,7 +88,7 @@ static const char *shade_of(size_t part, const struct style *style)
     return style->is_utf8 ? blocks[part % 4] : ascii[part % 4];
 }
 
-static enum style_colour colour_of(size_t part)
+static enum style_colour colour_of_part(size_t part)
 {
     static const enum style_colour colours[] = {STYLE_CYAN, STYLE_GREEN, STYLE_YELLOW};
     return colours[part % 3];
@@ -119,7 +119,7 @@ static void put_cell(const struct style *style, enum style_colour colour, const 
 }
 
 /* Prints a row of the stack, 0 being the lowest. The limit is a line through what the stack leaves free. */
-static void put_row(const struct chart *chart, size_t row, const struct style *style)
+static void put_chart_row(const struct chart *chart, size_t row, const struct style *style)
 {
     bool is_near = chart->limit_bytes <= chart->full_bytes;
     bool has_limit = is_near && (bytes_max(height_of(chart, chart->limit_bytes), 1) - 1) / SPARK_LEVELS == row;
@@ -129,9 +129,9 @@ static void put_row(const struct chart *chart, size_t row, const struct style *s
         size_t below = row * SPARK_LEVELS, filled = bytes_min(bytes_less(height, below), SPARK_LEVELS);
         size_t part = filled > 0 ? part_at(chart, i, below + filled / 2) : 0;
         if (filled == SPARK_LEVELS)
-            put_cell(style, colour_of(part), shade_of(part, style));
+            put_cell(style, colour_of_part(part), shade_of(part, style));
         else if (filled > 0)
-            put_cell(style, colour_of(part), spark_glyph(filled, style->is_utf8));
+            put_cell(style, colour_of_part(part), spark_glyph(filled, style->is_utf8));
         else if (has_limit)
             put_cell(style, STYLE_RED, style->is_utf8 ? "╌" : "-");
         else
@@ -178,8 +178,8 @@ static void end_marks(struct marks *marks, enum style_colour colour, const struc
 }
 
 /* Prints a mark for each refused request, with its reason if there is space. The last ones are written first. */
-static void put_refusals(const struct chart *chart, const struct model_job *job, int64_t shift_ns,
-                         const struct style *style)
+static void put_refusal_marks(const struct chart *chart, const struct model_job *job, int64_t shift_ns,
+                              const struct style *style)
 {
     struct marks marks = {.cells = chart->axis.cells};
     const struct model_process *process;
@@ -194,7 +194,7 @@ static void put_refusals(const struct chart *chart, const struct model_job *job,
 }
 
 /* Prints the phases of the largest process that has any. The last ones are written first. */
-static void put_phases(const struct chart *chart, int64_t shift_ns, const struct style *style)
+static void put_phase_marks(const struct chart *chart, int64_t shift_ns, const struct style *style)
 {
     struct marks marks = {.cells = chart->axis.cells};
     size_t k = 0;
@@ -220,7 +220,7 @@ static void put_legend(const struct chart *chart, const struct style *style)
         text_shorten(command, COMMAND_COLUMNS);
         char *piece = process != NULL ? text_format("%s %" PRIu32 " %s", shade_of(k, style), process->pid, command)
                                       : text_format("%s %s", shade_of(k, style), command);
-        style_flow(style, &column, "  ", colour_of(k), piece);
+        style_flow(style, &column, "  ", colour_of_part(k), piece);
     }
     if (column > 0)
         fputc('\n', style->stream);
@@ -243,8 +243,8 @@ void watch_put_chart(const struct watch *watch, const struct model_job *job, con
             watch_wall_text(covered, chart.axis.step_ns * (int64_t)chart.axis.cells),
             style_colour_off(style, STYLE_BOLD));
     for (size_t row = chart.rows; row-- > 0;)
-        put_row(&chart, row, style);
-    put_refusals(&chart, job, shift_ns, style);
-    put_phases(&chart, shift_ns, style);
+        put_chart_row(&chart, row, style);
+    put_refusal_marks(&chart, job, shift_ns, style);
+    put_phase_marks(&chart, shift_ns, style);
     put_legend(&chart, style);
 }

@@ -17,7 +17,7 @@ struct sum {
     int64_t wall_ns; /* time to the nearest wall */
 };
 
-static void add(struct sum *sum, uint64_t live_bytes, int64_t rate, int64_t wall_ns)
+static void add_job(struct sum *sum, uint64_t live_bytes, int64_t rate, int64_t wall_ns)
 {
     sum->live_bytes = bytes_add(sum->live_bytes, live_bytes);
     if (rate != WATCH_NO_RATE)
@@ -34,13 +34,13 @@ static struct sum add_up(const struct watch *watch)
     DL_FOREACH (watch->model->jobs, job) {
         int64_t rate = watch_job_rate(watch, job);
         if (watch->scope->pid == 0 && job->running_count > 0)
-            add(&sum, job->live_bytes, rate, watch_wall_ns(watch, job, rate));
+            add_job(&sum, job->live_bytes, rate, watch_wall_ns(watch, job, rate));
         DL_FOREACH (job->processes, process) {
             if (process->state != SG_STATE_RUNNING)
                 continue;
             rate = watch_process_rate(watch, process);
             if (watch->scope->pid != 0)
-                add(&sum, process->live_bytes, rate, watch_wall_ns(watch, job, rate));
+                add_job(&sum, process->live_bytes, rate, watch_wall_ns(watch, job, rate));
             sum.running_count++;
             sum.refused_count = bytes_add(sum.refused_count, process->refused_count);
         }

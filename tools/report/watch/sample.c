@@ -18,7 +18,7 @@
 
 /* ---- samples ----------------------------------------------------------------------------------------------------- */
 
-static struct watch_trace *find(const struct watch *watch, const struct watch_key *key)
+static struct watch_trace *find_trace(const struct watch *watch, const struct watch_key *key)
 {
     struct watch_trace *trace;
     HASH_FIND(hh, watch->traces, key, sizeof *key, trace);
@@ -43,9 +43,9 @@ bool watch_keys_are_equal(const struct watch_key *one, const struct watch_key *o
     return memcmp(one, other, sizeof *one) == 0;
 }
 
-static struct watch_trace *note(struct watch *watch, struct watch_key key, uint64_t live_bytes)
+static struct watch_trace *note_bytes(struct watch *watch, struct watch_key key, uint64_t live_bytes)
 {
-    struct watch_trace *trace = find(watch, &key);
+    struct watch_trace *trace = find_trace(watch, &key);
     if (trace == NULL) {
         trace = calloc(1, sizeof *trace);
         if (trace == NULL)
@@ -59,21 +59,21 @@ static struct watch_trace *note(struct watch *watch, struct watch_key key, uint6
     return trace;
 }
 
-static void note_job(struct watch *watch, const struct model_job *job)
+static void sample_job(struct watch *watch, const struct model_job *job)
 {
-    struct watch_trace *trace = note(watch, watch_key_of_job(job), job->live_bytes);
+    struct watch_trace *trace = note_bytes(watch, watch_key_of_job(job), job->live_bytes);
     spark_add(&trace->spark, watch->sampled_ns, job->live_bytes);
 }
 
-static void note_process(struct watch *watch, const struct model_process *process)
+static void sample_process(struct watch *watch, const struct model_process *process)
 {
-    struct watch_trace *trace = note(watch, watch_key_of_process(process), process->live_bytes);
+    struct watch_trace *trace = note_bytes(watch, watch_key_of_process(process), process->live_bytes);
     spark_add(&trace->spark, watch->sampled_ns, bytes_less(process->live_bytes, process->inherited_bytes));
 }
 
 static const struct spark *find_spark(const struct watch *watch, struct watch_key key)
 {
-    const struct watch_trace *trace = find(watch, &key);
+    const struct watch_trace *trace = find_trace(watch, &key);
     return trace != NULL ? &trace->spark : NULL;
 }
 
@@ -91,7 +91,7 @@ const struct spark *watch_process_spark(const struct watch *watch, const struct 
 static void look_back_to(struct watch *watch, struct watch_key key, const struct bands *bands,
                          const struct bands_band *band)
 {
-    struct watch_trace *trace = find(watch, &key);
+    struct watch_trace *trace = find_trace(watch, &key);
     int64_t now_ns = tool_now_ns(), shift_ns = now_ns - watch->sampled_ns;
     if (trace == NULL)
         return;
@@ -154,10 +154,10 @@ void watch_sample(struct watch *watch)
                         machine->device[i].is_known ? machine->device[i].live_bytes : SG_UNKNOWN);
     DL_FOREACH (watch->model->jobs, job) {
         if (job->running_count > 0)
-            note_job(watch, job);
+            sample_job(watch, job);
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING)
-                note_process(watch, process);
+                sample_process(watch, process);
     }
     watch_forget(watch, watch->sampled_ns - watch->interval_ns - LINGER_NS);
 }
@@ -186,7 +186,7 @@ bool watch_is_shown(const struct watch *watch, const struct model_job *job, cons
         return false;
     if (process->state == SG_STATE_RUNNING || watch->scope->pid != 0 || watch->scope->is_all)
         return true;
-    const struct watch_trace *trace = find(watch, &key);
+    const struct watch_trace *trace = find_trace(watch, &key);
     return process->state != SG_STATE_REPLACED && trace != NULL && trace->seen_ns != watch->sampled_ns;
 }
 
@@ -207,7 +207,7 @@ bool watch_is_in_depth(const struct watch *watch, const struct model_process *pr
 
 static int64_t rate_of(const struct watch *watch, struct watch_key key)
 {
-    const struct watch_trace *trace = find(watch, &key);
+    const struct watch_trace *trace = find_trace(watch, &key);
     bool is_running = trace != NULL && trace->seen_ns == watch->sampled_ns;
     return is_running ? watch_trend_rate(&trace->live) : WATCH_NO_RATE;
 }

@@ -97,8 +97,8 @@ static void put_cut(const char *line, bool is_chosen, const struct style *style)
     fprintf(style->stream, "%s\r\n", style->has_colour ? "\033[0m" : "");
 }
 
-static void put_wall(const struct watch *watch, const struct style *style, size_t *column, const char *word,
-                     uint64_t left_bytes)
+static void put_time_until(const struct watch *watch, const struct style *style, size_t *column, const char *word,
+                           uint64_t left_bytes)
 {
     char text[TEXT_TIME_CAPACITY];
     uint64_t usable_bytes = watch->model->machine.usable_bytes;
@@ -122,10 +122,10 @@ static void put_pace(const struct watch *watch, const struct style *style)
         return;
     char *piece = text_format("usable %s", watch_rate_text(rate, watch_trend_rate(&watch->usable)));
     style_flow(style, &column, "", STYLE_BOLD, piece);
-    put_wall(watch, style, &column, "reserve", machine->reserve_bytes);
-    put_wall(watch, style, &column, "floor", machine->floor_bytes);
+    put_time_until(watch, style, &column, "reserve", machine->reserve_bytes);
+    put_time_until(watch, style, &column, "floor", machine->floor_bytes);
     if (machine->usable_bytes <= machine->reserve_bytes)
-        put_wall(watch, style, &column, "zero", 0);
+        put_time_until(watch, style, &column, "zero", 0);
     fputc('\n', style->stream);
 }
 
@@ -193,7 +193,7 @@ static void put_held(const struct watch *watch, const struct model_job *job, con
             wall_ns == WATCH_NEVER ? "" : ", wall in ", wall_ns == WATCH_NEVER ? "" : watch_wall_text(wall, wall_ns));
 }
 
-static void put_head(const struct watch *watch, const struct style *style)
+static void put_screen_head(const struct watch *watch, const struct style *style)
 {
     const struct model_job *job;
     const struct model_process *process;
@@ -214,7 +214,7 @@ static void put_head(const struct watch *watch, const struct style *style)
 }
 
 /* Prints the processes in depth, without a list. */
-static void put_processes(const struct watch *watch, const struct style *style)
+static void put_processes_in_depth(const struct watch *watch, const struct style *style)
 {
     const struct model_job *job;
     const struct model_process *process;
@@ -237,13 +237,13 @@ static void put_parts(struct watch *watch, struct style style, struct lines *hea
     watch->rows.count = 0;
     style.stream = begin_lines(head);
     if (!watch->has_help)
-        put_head(watch, &style);
+        put_screen_head(watch, &style);
     end_lines(head, style.stream);
     style.stream = begin_lines(list);
     if (watch->has_help)
         watch_put_help(&style);
     else if (watch_has_no_list(watch))
-        put_processes(watch, &style);
+        put_processes_in_depth(watch, &style);
     else
         put_list(watch, &style);
     end_lines(list, style.stream);

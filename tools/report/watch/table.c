@@ -171,7 +171,7 @@ static void put_rate(struct drawing *drawing, int64_t rate)
 }
 
 /* Prints the time to the wall: yellow below 10 min, while a person can still act, red below 1 min. */
-static void put_wall(struct drawing *drawing, int64_t wall_ns)
+static void put_wall_cell(struct drawing *drawing, int64_t wall_ns)
 {
     char text[TEXT_TIME_CAPACITY];
     enum style_colour colour = wall_ns == WATCH_NEVER ? STYLE_DIM : STYLE_PLAIN;
@@ -182,7 +182,7 @@ static void put_wall(struct drawing *drawing, int64_t wall_ns)
     table_cell(&drawing->table, watch_wall_text(text, wall_ns), colour);
 }
 
-static void put_figures(struct drawing *drawing, uint64_t live_bytes, uint64_t peak_bytes)
+static void put_size_cells(struct drawing *drawing, uint64_t live_bytes, uint64_t peak_bytes)
 {
     table_bytes(&drawing->table, live_bytes);
     if (has_column(drawing, COLUMN_PEAK))
@@ -205,8 +205,8 @@ static void put_history(struct drawing *drawing, const struct model_job *job, si
 }
 
 /* Prints a bar. Its full width is the job's limit, or the machine's memory. */
-static void put_bar(struct drawing *drawing, const struct model_job *job, uint64_t live_bytes, uint64_t peak_bytes,
-                    enum style_colour colour)
+static void put_bar_cell(struct drawing *drawing, const struct model_job *job, uint64_t live_bytes, uint64_t peak_bytes,
+                         enum style_colour colour)
 {
     if (!has_column(drawing, COLUMN_BAR))
         return;
@@ -273,19 +273,19 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct model
         &job->runs[job->run_count - 1]; /* the last run: earlier jobs may have had the same name */
     if (has_column(drawing, COLUMN_HISTORY)) {
         put_history(drawing, job, drawing->history_cells);
-        put_bar(drawing, job, job->live_bytes, run->peak_bytes, STYLE_CYAN);
+        put_bar_cell(drawing, job, job->live_bytes, run->peak_bytes, STYLE_CYAN);
     } else if (has_column(drawing, COLUMN_BAR)) {
         put_history(drawing, job, drawing->bar_cells);
     }
-    put_figures(drawing, job->live_bytes, run->peak_bytes);
+    put_size_cells(drawing, job->live_bytes, run->peak_bytes);
     put_rate(drawing, rate);
-    put_wall(drawing, watch_wall_ns(drawing->watch, job, rate));
+    put_wall_cell(drawing, watch_wall_ns(drawing->watch, job, rate));
     put_refused(drawing, run->refused_count);
     return line;
 }
 
 /* Prints a process. An ended process shows how it ended in place of the bar. */
-static void put_process(struct drawing *drawing, struct row *row, struct libscols_line *parent)
+static void put_process_row(struct drawing *drawing, struct row *row, struct libscols_line *parent)
 {
     char pid[16];
     const struct model_process *process = row->process;
@@ -299,17 +299,17 @@ static void put_process(struct drawing *drawing, struct row *row, struct libscol
     if (has_column(drawing, COLUMN_HISTORY))
         table_cell(&drawing->table, "", STYLE_PLAIN);
     if (process->state == SG_STATE_RUNNING)
-        put_bar(drawing, row->job, process->live_bytes, process->peak_bytes, STYLE_GREEN);
+        put_bar_cell(drawing, row->job, process->live_bytes, process->peak_bytes, STYLE_GREEN);
     else if (has_column(drawing, COLUMN_BAR))
         table_cell(&drawing->table, model_state_name[process->state], report_state_colour(process->state));
-    put_figures(drawing, process->live_bytes, process->peak_bytes);
+    put_size_cells(drawing, process->live_bytes, process->peak_bytes);
     put_rate(drawing, rate);
-    put_wall(drawing, watch_wall_ns(drawing->watch, row->job, rate));
+    put_wall_cell(drawing, watch_wall_ns(drawing->watch, row->job, rate));
     put_refused(drawing, process->refused_count);
 }
 
 /* Prints a row after its ancestors and after the line of its job. */
-static void put_row(struct drawing *drawing, struct row *row, struct libscols_line **job)
+static void put_job_and_rows(struct drawing *drawing, struct row *row, struct libscols_line **job)
 {
     while (row->line == NULL) {
         struct row *top = row;
@@ -319,7 +319,7 @@ static void put_row(struct drawing *drawing, struct row *row, struct libscols_li
             *job = put_job(drawing, row->job);
             scols_line_set_userdata(*job, row);
         }
-        put_process(drawing, top, top->parent != NULL ? top->parent->line : *job);
+        put_process_row(drawing, top, top->parent != NULL ? top->parent->line : *job);
     }
 }
 
@@ -332,9 +332,9 @@ static void put_rows(struct drawing *drawing, const struct list *list)
     qsort(order, list->count, sizeof(struct row *), compare_rows);
     for (size_t i = 0; i < list->count; i++) {
         if (drawing->watch->is_tree)
-            put_row(drawing, order[i], &jobs[order[i]->job_place]);
+            put_job_and_rows(drawing, order[i], &jobs[order[i]->job_place]);
         else
-            put_process(drawing, order[i], NULL);
+            put_process_row(drawing, order[i], NULL);
     }
 }
 
