@@ -318,7 +318,7 @@ def test_fork_adds_few_page_faults(build, tmp_path):
     for library in (build / "libsparkguard.so", build / "bench/empty.so"):
         few, many = (fork_faults(build, library, tmp_path, count) for count in (50, 250))
         added.append((many - few) / 200)
-    assert 0 < added[0] - added[1] <= FORK_FAULTS, added
+    assert 0 < round(added[0] - added[1]) <= FORK_FAULTS, added  # a fault or two of 200 forks are the process's own
 
 
 def start_instructions(library, scratch):
