@@ -4,8 +4,8 @@
  * A program that asks a handle of the libc for free shall get this library's: foreign-function interfaces look all of
  * their functions up so. The libc looks first. Where it finds the function that the hook calls next, the hook is the
  * answer; what another library defines stays that library's. So the answer is what a linked call would reach, but for
- * two kinds of callers. RTLD_NEXT of dlsym stays the libc's, which passes over this library only for those behind it.
- * And an object behind this library that itself wraps the libc gets the libc's functions, for a hook may call that
+ * three kinds of callers. RTLD_NEXT of dlsym stays the libc's, which passes over this library only for those behind it.
+ * UCX, which patches the code that it finds, gets the libc's functions. And an object behind this library that itself wraps the libc gets the libc's functions, for a hook may call that
  * object, and would call itself through it.
  *
  * dlopen with RTLD_DEEPBIND would lead a library past every entry point, so the flag is removed. Before a dlclose, the
@@ -247,10 +247,44 @@ static bool passes_over_us(const char *name, const void *caller)
            sg_elf_symbols_before(name, &address) == SG_ORDER_OURS;
 }
 
-/* Whether a look-up found what the hook calls next, for a caller that the hook does not call. */
+/* The last caller that was not UCX, for to find a caller's object takes longer than to look up. Interfaces look up at one
+ * place. Forgotten when an object may have gone. */
+static const void *known_other;
+
+static SG_COLD bool is_of_ucx(const void *caller)
+{
+    struct sg_object object;
+    if (!sg_loaded_holding(caller, &object))
+        return false;
+    const char *slash = strrchr(object.path, '/');
+    const char *file = slash != NULL ? slash + 1 : object.path;
+    return strncmp(file, "libucm.so", sizeof "libucm.so" - 1) == 0;
+}
+
+static inline bool is_ucx(const void *caller)
+{
+    if (SG_LIKELY(caller == sg_load_relaxed(&known_other)))
+        return false;
+    if (is_of_ucx(caller))
+        return true;
+    sg_store_relaxed(&known_other, caller);
+    return false;
+}
+
+/* Whether the caller writes a jump over the code that it finds. UCX does so with these, to learn of each mapping, and
+ * calls the kernel itself instead. It must find the libc's functions, which the hooks call: it would cut off a hook. */
+static inline bool is_patched(enum sg_hook hook, const void *caller)
+{
+    static const uint8_t patched[] = {SG_HOOK_mmap, SG_HOOK_munmap, SG_HOOK_mremap, SG_HOOK_madvise,
+                                      SG_HOOK_brk,  SG_HOOK_sbrk,   SG_HOOK_shmat,  SG_HOOK_shmdt};
+    return memchr(patched, (int)hook, sizeof patched) != NULL && is_ucx(caller);
+}
+
+/* Whether a look-up found what the hook calls next, for a caller that neither is called by the hook nor patches it. */
 static inline bool is_hooks(enum sg_hook hook, const void *found, const void *caller)
 {
-    return found != NULL && as_pointer(sg_real_find(hook)) == found && !is_next_asking(caller);
+    return found != NULL && as_pointer(sg_real_find(hook)) == found && !is_next_asking(caller) &&
+           !is_patched(hook, caller);
 }
 
 /* Where a handle has no such name, dlerror() tells already, and the libc need not be asked again. */
@@ -320,5 +354,7 @@ SG_EXPORT int dlclose(void *handle)
 {
     if (!sg_options.is_disabled)
         sg_real_keep();
-    return SG_REAL(dlclose)(handle);
+    int result = SG_REAL(dlclose)(handle);
+    sg_store_relaxed(&known_other, (const void *)NULL);
+    return result;
 }

@@ -308,3 +308,24 @@ def test_rtld_next_of_a_library_opened_later_is_the_libcs(guard, tmp_path):
     plugin = compiled(tmp_path, "plugin.so", PLUGIN, "-shared", "-fPIC")
     script = f"import ctypes\nnext = ctypes.CDLL({str(plugin)!r}).next\nnext.restype = ctypes.c_char_p\nprint(next().decode())"
     assert guard.run([PYTHON, "-S", "-c", script]).stdout == "libc.so.6\n"
+
+
+PATCHER = """
+#include <dlfcn.h>
+#include <string.h>
+const char *by_handle(const char *name)
+{
+    Dl_info info;
+    void *found = dlsym(dlopen("libc.so.6", RTLD_NOW), name);
+    return found != NULL && dladdr(found, &info) != 0 ? strrchr(info.dli_fname, '/') + 1 : "-";
+}
+"""
+
+
+@pytest.mark.parametrize("file, expected", [("libucm.so.0", "libc.so.6"), ("plugin.so", OURS)])
+def test_who_patches_what_it_finds_finds_the_libcs(guard, tmp_path, file, expected):
+    """UCX's libucm jumps from there into code of its own, which calls the kernel: a hook that it found would judge no mapping any more."""
+    library = compiled(tmp_path, file, PATCHER, "-shared", "-fPIC")
+    script = f"import ctypes\nfind = ctypes.CDLL({str(library)!r}).by_handle\nfind.restype = ctypes.c_char_p\n"
+    script += "print(*{find(n).decode() for n in (b'mmap', b'munmap', b'mremap', b'madvise', b'brk', b'sbrk', b'shmat', b'shmdt')}, find(b'free').decode())"
+    assert guard.run([PYTHON, "-S", "-c", script]).stdout == f"{expected} {OURS}\n"
