@@ -47,6 +47,7 @@ struct launch {
     bool is_check;                   /* --check */
     bool is_json;                    /* --json */
     bool is_cuda;                    /* --cuda */
+    bool has_hints;                  /* --hints */
     uint64_t jail_bytes;             /* --jail; 0: none */
     struct launch_claim claim;       /* --claim and what belongs to it */
     struct launch_pressure pressure; /* --on-pressure */

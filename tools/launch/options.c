@@ -3,11 +3,13 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "launch/bounds.h"
 #include "launch/launch.h"
 #include "model/model.h"
 #include "common/bad_value.h"
@@ -27,6 +29,7 @@ enum {
     KEY_CUDA,
     KEY_SET,
     KEY_FORCE,
+    KEY_HINTS,
     KEY_ON_PRESSURE,
     KEY_CLAIM
 };
@@ -105,31 +108,33 @@ static error_t check_together(const struct launch *launch)
     return 0;
 }
 
+/* Sets what an option without an argument says. Returns false if the key is of another one. */
+static bool take_flag(struct launch *launch, int key)
+{
+    bool *const flag = key == KEY_QUIET   ? &launch->is_quiet
+                       : key == KEY_CHECK ? &launch->is_check
+                       : key == KEY_JSON  ? &launch->is_json
+                       : key == KEY_CUDA  ? &launch->is_cuda
+                       : key == KEY_FORCE ? &launch->is_forced
+                       : key == KEY_HINTS ? &launch->has_hints
+                                          : NULL;
+    if (flag != NULL)
+        *flag = true;
+    return flag != NULL;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     static char one[] = "1";
     struct launch *launch = state->input;
-    switch (key) {
-    case KEY_QUIET:
-        launch->is_quiet = true;
+    if (take_flag(launch, key))
         return 0;
+    switch (key) {
     case KEY_LIBRARY:
         launch->library = argument;
         return 0;
-    case KEY_CHECK:
-        launch->is_check = true;
-        return 0;
-    case KEY_JSON:
-        launch->is_json = true;
-        return 0;
-    case KEY_CUDA:
-        launch->is_cuda = true;
-        return 0;
     case KEY_ON_PRESSURE:
         launch->pressure.command = argument;
-        return 0;
-    case KEY_FORCE:
-        launch->is_forced = true;
         return 0;
     case KEY_SET:
         launch->set_job = argument;
@@ -200,6 +205,8 @@ static const struct argp_option own_options[] = {
      2},
     {"set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", 2},
     {"force", KEY_FORCE, NULL, 0, "with --set: also a limit below what the job holds, or below 16 MiB", 2},
+    {"hints", KEY_HINTS, NULL, 0,
+     "tell PROGRAM's runtime its limit: sets GOMEMLIMIT, and -XX:MaxRAM in JAVA_TOOL_OPTIONS", 2},
     {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
      "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", 2},
 };
@@ -290,6 +297,34 @@ void launch_check_environment(struct launch *launch)
     }
 }
 
+/* The limit of the job, as the library will apply it; 0: none. */
+static uint64_t limit_bytes(void)
+{
+    struct sg_size size = {0};
+    uint64_t machine = launch_machine_bytes(), bound = sg_size_of(launch_bounds_of(getuid()).limit, machine);
+    const char *text = getenv(sg_option_table[SG_OPTION_LIMIT].variable);
+    uint64_t limit = text != NULL && sg_parse_size(text, &size) == 0 ? sg_size_of(size, machine) : 0;
+    return bound != 0 && (limit == 0 || bound < limit) ? bound : limit;
+}
+
+/* --hints: tells runtimes the limit in the variables that they read. What the user has set stays. Go collects garbage
+ * before its heap reaches GOMEMLIMIT, which knows nothing of other memory: a tenth is left for that. The JVM takes a part
+ * of MaxRAM for its heap. */
+static void export_hints(void)
+{
+    uint64_t limit = limit_bytes();
+    const char *java = getenv("JAVA_TOOL_OPTIONS");
+    if (limit == 0) {
+        fputs("sparkguard: --hints has no effect: the job has no limit (--limit)\n", stderr);
+        return;
+    }
+    char *go_limit = text_format("%" PRIu64 "B", limit - limit / 10);
+    char *all = text_format("%s%s-XX:MaxRAM=%" PRIu64, java != NULL ? java : "", java != NULL ? " " : "", limit);
+    setenv("GOMEMLIMIT", go_limit, 0);
+    if (java == NULL || strstr(java, "-XX:MaxRAM=") == NULL)
+        setenv("JAVA_TOOL_OPTIONS", all, 1);
+}
+
 void launch_export(struct launch *launch)
 {
     const char *model = launch->value[SG_OPTION_REPORT];
@@ -301,6 +336,8 @@ void launch_export(struct launch *launch)
             setenv(sg_option_table[i].variable, launch->value[i], 1);
     if (launch->jail_bytes != 0) /* a systemd scope does not accept OOMScoreAdjust= */
         setenv(sg_option_table[SG_OPTION_OOM_SCORE_ADJ].variable, "500", 0);
+    if (launch->has_hints)
+        export_hints();
     setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1); /* the launcher prints the summary, not the library */
 
     /* A launcher started inside a job adds its program to that job, unless --job gives another name. */
