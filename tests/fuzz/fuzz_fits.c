@@ -14,6 +14,16 @@ static void read_one(const char *path)
         fits_add_cache(&need, &fits, &model);
         const struct fits_loading loading = fits_loading_of(&fits, &model, fits_need_sum(&need));
         fits_add_weights(&need, &fits, &model, &loading);
+        for (int train = FITS_SFT; train <= FITS_QLORA; train++) {
+            struct fits trained = fits;
+            struct fits_need more = {0};
+            trained.train = (enum fits_train)train;
+            trained.sequence = 1000;
+            trained.optimizer = "x";
+            fits_add_training(&more, &trained, &model, UINT64_C(1) << 37);
+            fuzz_need(fits_need_sum(&more) <= FITS_MOST, "sums of training");
+            fits_need_free(&more);
+        }
         fuzz_need(fits_need_sum(&need) <= FITS_MOST && loading.resident_bytes <= FITS_MOST, "sums");
     } else
         fuzz_need(model.wrong != NULL, "a reason");

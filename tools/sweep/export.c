@@ -126,32 +126,6 @@ static json_t *values_of(const struct sweep *sweep, const struct sweep_run *run)
     return values;
 }
 
-static void set_terms(json_t *object, const struct sweep *sweep, const struct sweep_run *run)
-{
-    const struct fits_headroom headroom = fits_headroom_now();
-    struct fits_need need = sweep_estimate_terms(sweep, run);
-    fits_need_set_json(&need, object);
-    fits_headroom_set_json(&need, &headroom, object);
-    fits_need_free(&need);
-}
-
-static json_t *estimates_of(const struct sweep *sweep, const struct sweep_run *run)
-{
-    double gb;
-    json_t *estimates = json_array();
-    for (int formula = 0; formula < SWEEP_FORMULAS; formula++) {
-        if (!sweep_estimate(sweep, run, formula, &gb))
-            continue;
-        json_t *object = json_object();
-        json_object_set_new(object, "formula", json_of_text(sweep_formula_name[formula]));
-        json_object_set_new(object, "estimated_bytes", json_integer((json_int_t)(gb * 1e9)));
-        if (sweep->estimate.detailed != SWEEP_ROUGH)
-            set_terms(object, sweep, run);
-        json_array_append_new(estimates, object);
-    }
-    return estimates;
-}
-
 static json_t *run_of(const struct sweep *sweep, const struct sweep_run *run)
 {
     char *remark = sweep_remark(sweep, run);
@@ -172,8 +146,6 @@ static json_t *run_of(const struct sweep *sweep, const struct sweep_run *run)
     json_object_set_new(object, "signal", json_of_number(run->signal == 0 ? SG_UNKNOWN : (uint64_t)run->signal));
     json_object_set_new(object, "attempts", json_of_number(run->attempts));
     json_object_set_new(object, "notes", json_of_text(remark));
-    if (sweep->estimate.is_wanted)
-        json_object_set_new(object, "estimates", estimates_of(sweep, run));
     return object;
 }
 

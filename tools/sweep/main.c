@@ -68,14 +68,6 @@ static int show(const struct sweep *sweep)
         sweep_render_json(sweep, stdout);
     else if (sweep->command[0] != NULL)
         sweep_render_text(sweep, &style);
-    if (sweep->estimate.is_wanted && !sweep->is_json) {
-        if (sweep->command[0] != NULL)
-            fputc('\n', stdout);
-        if (sweep->estimate.detailed != SWEEP_ROUGH && sweep->command[0] == NULL)
-            sweep_render_terms(sweep, &style);
-        else
-            sweep_render_estimate(sweep, &style);
-    }
     for (size_t i = 0; i < sweep->export_count; i++)
         if (!sweep_export(sweep, sweep->export_file[i]))
             status = SWEEP_UNTRUSTED;
@@ -135,8 +127,6 @@ int main(int argc, char **argv)
         env_check_warn_of_sizes("sparkguard-sweep");
     if (sweep.fits.path != NULL) {
         status = fits_run(&sweep.fits, sweep.is_json);
-    } else if (!has_program) {
-        status = show(&sweep);
     } else {
         status = sweep_state_open(&sweep);
         if (status == 0 && sweep.is_dry) {

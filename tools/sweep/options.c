@@ -45,10 +45,6 @@ static const struct argp_option options[] = {
     {"dry-run", KEY_DRY, NULL, 0, "say what would be run, and run nothing", 1},
     {"export", KEY_EXPORT, "FILE", 0, "write the table; .md, .csv or .json say how", 2},
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 2},
-    {"estimate", KEY_ESTIMATE, "0.6B,...", 0,
-     "estimate the memory of a model by common formulas; for hidden=1024, seq=1024, batch=8, gpu=0.3; sft, dpo, grpo, "
-     "full, lora, qlora or infer",
-     2},
     {"show-output", KEY_OUTPUT, NULL, 0, "let the program write to the terminal, not to STATE.log", 2},
     {"resume", KEY_RESUME, NULL, 0, "go on, or show what was measured; nothing is begun anew", 3},
     {"fresh", KEY_FRESH, NULL, 0, "forget what was measured and begin anew", 3},
@@ -103,16 +99,15 @@ static void take_export(struct sweep *sweep, const char *path)
 }
 
 /* Parses a text that is cut to pieces; a message shows the whole text. */
-static void take_pieces(struct sweep *sweep, int key, const char *argument)
+static void take_pieces(struct sweep *sweep, const char *argument)
 {
     if (sweep->text_count == SWEEP_TEXTS)
-        refuse("--param and --estimate can be given 32 times");
+        refuse("--param can be given 32 times");
     char *text = text_copy(argument, SIZE_MAX);
     sweep->text[sweep->text_count++] = text;
-    const char *wrong = key == 'p' ? sweep_take_parameter(sweep, text) : sweep_take_estimate(&sweep->estimate, text);
+    const char *wrong = sweep_take_parameter(sweep, text);
     if (wrong != NULL)
-        refuse_value(key == 'p' ? "--param" : "--estimate", argument, wrong,
-                     key == 'p' ? "batch=1,2,4,8" : "0.6B,hidden=1024,seq=1024");
+        refuse_value("--param", argument, wrong, "batch=1,2,4,8");
 }
 
 static error_t take_flag(struct sweep *sweep, int key)
@@ -137,8 +132,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     struct sweep *sweep = state->input;
     switch (key) {
     case 'p':
-    case KEY_ESTIMATE:
-        take_pieces(sweep, key, argument);
+        take_pieces(sweep, argument);
         return 0;
     case KEY_EXPORT:
         take_export(sweep, argument);
@@ -202,9 +196,9 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv)
         refuse("--fresh discards what --resume and --retry continue");
     if (sweep->fits.path == NULL && sweep->fits.option != NULL)
         refuse("%s goes with --fits", sweep->fits.option);
-    if (sweep->fits.path != NULL && (sweep->command != NULL || sweep->parameter_count > 0 || sweep->estimate.is_wanted))
-        refuse("--fits runs and measures nothing: give it no program, --param or --estimate");
-    if (sweep->fits.path == NULL && sweep->command == NULL && !(sweep->estimate.is_wanted && !sweep->wants_resume))
+    if (sweep->fits.path != NULL && (sweep->command != NULL || sweep->parameter_count > 0))
+        refuse("--fits runs and measures nothing: give it no program and no --param");
+    if (sweep->fits.path == NULL && sweep->command == NULL)
         refuse("which program? for example: sparkguard-sweep -p batch=1,2,4 -- python train.py {batch}");
     if (sweep->command != NULL && sweep->parameter_count == 0)
         refuse("which values? for example: --param batch=1,2,4,8");

@@ -83,23 +83,6 @@ struct sweep_refinement {
     char *value;
 };
 
-enum sweep_kind { SWEEP_ROUGH, SWEEP_FULL, SWEEP_LORA, SWEEP_QLORA, SWEEP_INFERENCE };
-
-/* What --estimate was given. Numbers are 0 where they are unknown. */
-struct sweep_estimate {
-    bool is_wanted;
-    double parameters; /* of the model, in thousand millions */
-    double hidden;
-    double sequence; /* if 0: taken from a parameter with "seq" in its name */
-    double gpu;      /* vllm_gpu_memory_utilization */
-    double batch;    /* if 0: taken from a parameter with "batch" in its name */
-    double layers, kv_heads, head_dim, context, vocabulary, rank;
-    const char *kind;                          /* of SWEEP_ROUGH: "sft", "dpo", "grpo", NULL: all */
-    enum sweep_kind detailed;                  /* SWEEP_ROUGH: none */
-    const struct fits_dtype *dtype, *kv_dtype; /* NULL: the kind's own */
-    double optimizer_bytes;                    /* for each trained parameter; -1: not given */
-};
-
 /* The client of a command that starts a container. */
 struct sweep_client {
     size_t run_at; /* index of the word "run"; 0: the command is no such client */
@@ -122,7 +105,6 @@ struct sweep {
     const char *state_file; /* given, else NULL */
     const char *library;
     struct sweep_client client;
-    struct sweep_estimate estimate;
     struct fits fits;
     struct sg_size margin, large;
     int64_t timeout_ns; /* 0 none */
@@ -148,8 +130,6 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv);
 const char *sweep_take_parameter(struct sweep *sweep, char *text);
 /* Parses a number: no blanks, no hexadecimal, not infinite. */
 bool sweep_read_number(const char *text, double *number);
-/* estimate_options.c: parses "0.6B,hidden=1024" in the same way. */
-const char *sweep_take_estimate(struct sweep_estimate *estimate, char *text);
 /* Parses "90", "90s", "15m" or "2h" to nanoseconds. Returns false if it is not a duration. */
 bool sweep_take_duration(const char *text, int64_t *duration_ns);
 
@@ -265,7 +245,7 @@ void sweep_progress_end(struct sweep_progress *progress);
  * */
 int sweep_all(struct sweep *sweep, struct sweep_progress *progress, int *ended_by);
 
-/* sweep/table.c, export.c, estimate.c */
+/* sweep/table.c, export.c */
 void sweep_render_text(const struct sweep *sweep, const struct style *style);
 void sweep_render_plan(const struct sweep *sweep, const struct style *style);
 void sweep_render_json(const struct sweep *sweep, FILE *stream);
@@ -274,18 +254,5 @@ char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run);
 /* Returns whether the suffix of a file names a known format. */
 bool sweep_export_is_known(const char *path);
 bool sweep_export(const struct sweep *sweep, const char *path);
-/* Computes a formula for one configuration, in GB of 10^9 bytes. Returns false if the formula is for another kind of
- * training, or a number that it needs is unknown. */
-enum { SWEEP_FORMULAS = 8 };
-extern const char *const sweep_formula_name[SWEEP_FORMULAS];
-bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int formula, double *gb);
-void sweep_render_estimate(const struct sweep *sweep, const struct style *style);
-/* Returns `given` if it is not 0, else the value of the first parameter whose name contains the word; 0: unknown. */
-double sweep_estimate_value(const struct sweep *sweep, const struct sweep_run *run, const char *word, double given);
-
-/* estimate_terms.c: the terms of the detailed kind for one configuration. The caller frees with fits_need_free(). */
-struct fits_need sweep_estimate_terms(const struct sweep *sweep, const struct sweep_run *run);
-/* Prints the terms of each configuration, and whether they fit here now. */
-void sweep_render_terms(const struct sweep *sweep, const struct style *style);
 
 #endif

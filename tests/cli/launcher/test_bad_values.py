@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BAD = {"SIZE": "64Q", "SECONDS": "soon", "CHOICE": "maybe", "TEXT": "a/b", "PATH": "here", "NUMBER": "5000"}
 OPTION = re.compile(r'SG_OPTION\((\w+), \w+, "([\w-]+)", (\w+), "([^"]*)", "([^"]*)"')
 OPTIONS = OPTION.findall(re.sub(r"\n +", " ", (ROOT / "include/options.def").read_text()))
-SWEEP = {"--large": "x", "--timeout": "soon", "--param": "batch", "--estimate": "x", "--export": "a.txt"}
+SWEEP = {"--large": "x", "--timeout": "soon", "--param": "batch", "--export": "a.txt"}
 
 
 def sweep_options(tools):
@@ -54,7 +54,7 @@ def test_the_sentence_about_each_wrong_value_is_golden(tools):
         done = run(tools, "sparkguard", f"{name}=64Q", "true")
         assert done.returncode == 2
         lines += done.stderr.splitlines()
-    for name in sorted(sweep_options(tools)) + ["--timeout", "--param", "--estimate", "--export"]:
+    for name in sorted(sweep_options(tools)) + ["--timeout", "--param", "--export"]:
         done = run(tools, "sparkguard-sweep", f"{name}={SWEEP.get(name, '64Q')}", "--", "true")
         assert done.returncode == 2, name
         lines += done.stderr.splitlines()
@@ -81,7 +81,7 @@ def test_the_other_tools_tell_a_wrong_value_by_the_same_sentence(tools):
     assert [line for line in [*lines, *(line for line in ours if "cannot be read" not in line)] if not SENTENCE.fullmatch(line)] == []
 
 
-COMPUTING = ["sparkguard-report", "sparkguard-sweep --fits=/", "sparkguard-sweep --estimate=1B,infer"]
+COMPUTING = ["sparkguard-report", "sparkguard-sweep --fits=/", "sparkguard-sweep --fits=1B"]
 
 
 @pytest.mark.parametrize("command", COMPUTING)

@@ -28,9 +28,11 @@ def model(tmp_path):
 
 
 def tell(sweep, path, *options, status=FITS):
+    """What is told; without a config.json the KV cache is missing, and then nothing is said to fit."""
     done = sweep.run("--json", f"--fits={path}", *options)
-    assert (done.returncode, done.stderr) == (status, "")
     found = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (CANNOT_TELL if found["missing"] and status == FITS else status, "")
+    assert found["missing"] in ([], ["KV cache"]) and (found["fits"] is None) == (done.returncode == CANNOT_TELL)
     found["term"] = {term["name"]: term["bytes"] for term in found["terms"]}
     return found
 
@@ -57,7 +59,9 @@ def test_one_file_before_its_weights_are_there(sweep, model):
 
 def test_the_file_alone_has_its_config_beside_it(sweep, model):
     files.put_safetensors(model / "model.safetensors", {"a": ("F16", (10, 10))}, data=True)
-    assert "without KV cache: no config.json" in " ".join(tell(sweep, model / "model.safetensors")["notes"])
+    assert tell(sweep, model / "model.safetensors")["missing"] == ["KV cache"]
+    done = sweep.run(f"--fits={model / 'model.safetensors'}")
+    assert "\ncannot tell: KV cache is not in the sum: give a config.json with" in done.stdout
     files.put_config(model)
     found = tell(sweep, model / "model.safetensors")
     assert found["missing_bytes"] == 0 and found["term"]["KV cache"] > 0
@@ -360,14 +364,16 @@ def test_a_header_of_the_most_bytes_takes_bounded_memory(sweep, model):
 
 
 def test_exit_status_and_verdict_at_the_edge(sweep, model):
-    size = files.put_safetensors(model / "model.safetensors", {"t": ("F32", (1 << 20, 64))})
+    files.put_safetensors(model / "model.safetensors", {"t": ("F32", (1 << 20, 64))})
+    files.put_config(model)
+    size = tell(sweep, model)["needed_bytes"]
     sweep.machine(size)
     assert tell(sweep, model)["fits"] is True
     sweep.machine(size - 4096)
     found = tell(sweep, model, status=FITS_NOT)
     assert found["fits"] is False and found["room_bytes"] == size - 4096 and found["reserve_bytes"] == RESERVE
     done = sweep.run(f"--fits={model}")
-    assert done.returncode == FITS_NOT and "does not fit: 256.0 MiB may be taken now (above the reserve of 1.0 GiB), 4.0 KiB are missing" in done.stdout
+    assert done.returncode == FITS_NOT and f"does not fit: {size / MIB:.1f} MiB may be taken now (above the reserve of 1.0 GiB), 4.0 KiB are missing" in done.stdout
     done = sweep.run(f"--fits={model}", SPARKGUARD_LIMIT="1M")
     assert done.returncode == FITS_NOT and "1.0 MiB may be taken" in done.stdout
 
@@ -396,7 +402,7 @@ def test_what_this_machine_measured_stands_beside_it(sweep, tools, model):
     [
         ["--fits=/tmp", "--context=0"], ["--fits=/tmp", "--context=-1"], ["--fits=/tmp", "--batch=x"], ["--fits=/tmp", "--context=4KB"],
         ["--fits=/tmp", "--context=99999999999999999999"], ["--fits=/tmp", "--kv-dtype=fp7"], ["--fits=/tmp", "--dtype=int8"],
-        ["--fits=/tmp", "--load=lazily"], ["--context=5"], ["--fits=/tmp", "--", "true"], ["--fits=/tmp", "--estimate=7B"], ["--fits"],
+        ["--fits=/tmp", "--load=lazily"], ["--context=5"], ["--fits=/tmp", "--", "true"], ["--fits"],
         ["--fits=/tmp", "-p", "batch=1,2"],
     ],
 )  # fmt: skip

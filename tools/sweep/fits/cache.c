@@ -43,7 +43,7 @@ void fits_add_cache(struct fits_need *need, const struct fits *fits, const struc
         return;
     }
     if (!cache->is_known) {
-        fits_need_note(need, "without KV cache: no config.json tells the layers and heads of the model");
+        fits_need_miss(need, "KV cache", "a config.json with the layers and heads of the model");
         return;
     }
     if (dtype == NULL) {

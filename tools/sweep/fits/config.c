@@ -149,6 +149,22 @@ static void set_cache(struct fits_model *model, const json_t *config)
         count_layers(cache, config, cache->is_twice ? fits_product(each, 2) : each);
 }
 
+static void set_shape(struct fits_model *model, const json_t *config)
+{
+    struct fits_shape *shape = &model->shape;
+    uint64_t heads = number_of(config, head_names), kv_heads = kv_heads_of(config, heads);
+    uint64_t dim = number_of(config, head_dim_names);
+    *shape = (struct fits_shape){.hidden = number_of(config, hidden_names),
+                                 .layers = number_of(config, layer_names),
+                                 .vocabulary = one_number(config, "vocab_size"),
+                                 .inner = number_of(config, inner_names),
+                                 .is_tied = json_is_true(json_object_get(config, "tie_word_embeddings"))};
+    dim = dim > 0 ? dim : heads > 0 ? shape->hidden / heads : 0;
+    shape->query = heads > 0 ? fits_product(heads, dim) : shape->hidden;
+    shape->key = heads > 0 ? fits_product(kv_heads, dim) : shape->hidden;
+    shape->inner = shape->inner > 0 ? shape->inner : fits_product(shape->hidden, 4);
+}
+
 /* Estimates the parameters of a decoder: embeddings, attention, and two or three matrices of each feed-forward part. */
 static uint64_t estimate_parameters(const json_t *config)
 {
@@ -221,6 +237,7 @@ bool fits_read_config(struct fits_model *model, const char *path)
         if (model->basis == FITS_NOTHING)
             copy_text(model->dtype, dtype);
         set_cache(model, config);
+        set_shape(model, config);
         model->cache.has_none = is_encoder(root, model->family);
         model->context_most = number_of(config, context_names);
         (void)quantized_bits(model, root);

@@ -325,6 +325,8 @@ bool fits_model_read(struct fits_model *model, const char *path)
 {
     struct stat status;
     *model = (struct fits_model){.basis = FITS_NOTHING};
+    if (stat(path, &status) != 0 && fits_is_shape(path))
+        return fits_read_shape(model, path);
     if (stat(path, &status) != 0)
         return fits_model_fail(model, "%s", strerror(errno));
     if (S_ISDIR(status.st_mode))

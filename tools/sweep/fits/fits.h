@@ -17,9 +17,6 @@
 #include "sweep/fits/need.h"
 #include "sweep/fits/source.h"
 
-/* Exit codes, part of the interface. */
-enum { FITS_DOES = 0, FITS_DOES_NOT = 1, FITS_CANNOT_TELL = 3 };
-
 /* ---- what is known of a model on disk, from the headers of its weights and from its config.json ---- */
 
 enum { FITS_NAME_CAPACITY = 64, FITS_LAYERS = 4096 };
@@ -30,7 +27,7 @@ enum { FITS_NAME_CAPACITY = 64, FITS_LAYERS = 4096 };
 #define FITS_MOST (UINT64_C(1) << 62)
 
 /* Where the size of the weights is from, the best last. */
-enum fits_basis { FITS_NOTHING, FITS_FROM_CONFIG, FITS_FROM_INDEX, FITS_FROM_HEADERS };
+enum fits_basis { FITS_NOTHING, FITS_FROM_TEXT, FITS_FROM_CONFIG, FITS_FROM_INDEX, FITS_FROM_HEADERS };
 
 /* Floating-point formats that a program converts when it loads a model in another one. */
 enum fits_float { FITS_F64, FITS_F32, FITS_F16, FITS_BF16, FITS_FLOATS };
@@ -50,8 +47,16 @@ struct fits_cache {
     bool is_latent;  /* compressed keys and values (MLA) */
 };
 
+/* The sizes by which training grows. Numbers are 0 where they are unknown. */
+struct fits_shape {
+    uint64_t hidden, layers, vocabulary;
+    uint64_t inner;      /* of the feed-forward part */
+    uint64_t query, key; /* columns of attention's matrices: heads * size of a head */
+    bool is_tied;        /* one matrix is the embeddings and the last layer */
+};
+
 struct fits_model {
-    const char *format;              /* "safetensors", "GGUF", "config.json" */
+    const char *format;              /* "safetensors", "GGUF", "config.json", "description" */
     char family[FITS_NAME_CAPACITY]; /* "llama"; "" unknown */
     char dtype[FITS_NAME_CAPACITY];  /* in which most bytes are, "BF16"; "" unknown */
     char quantization[FITS_NAME_CAPACITY];
@@ -66,6 +71,7 @@ struct fits_model {
     uint64_t merged_bytes; /* of experts that have a tensor each, which programs merge into one */
     uint64_t context_most; /* 0 unknown */
     struct fits_cache cache;
+    struct fits_shape shape;
     char *wrong; /* why the model cannot be read, NULL: it can */
 };
 
@@ -96,6 +102,9 @@ bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *sum
 bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *sums, const char *path, uint64_t *split_count);
 /* config.c: reads the shape of the cache, and what the weights come to if no header was read. */
 bool fits_read_config(struct fits_model *model, const char *path);
+/* shape.c: whether a text describes a model, as "8B,hidden=4096" does; reads one. Returns false after fits_model_fail(). */
+bool fits_is_shape(const char *text);
+bool fits_read_shape(struct fits_model *model, const char *text);
 /* Returns the root object of a JSON text, or NULL after fits_model_fail(). */
 json_t *fits_load_json(struct fits_model *model, const char *path, const char *text, size_t length);
 /* Returns a + b, a * b, at most FITS_MOST. */
@@ -112,15 +121,25 @@ enum fits_load {
     FITS_LOAD_READ, /* it reads each file into a buffer first */
 };
 
+enum fits_train { FITS_NO_TRAINING, FITS_SFT, FITS_DPO, FITS_GRPO, FITS_LORA, FITS_QLORA };
+
 struct fits {
-    const char *path;   /* NULL: --fits was not given */
+    const char *path;   /* or a description; NULL: --fits was not given */
     const char *option; /* the first of the other options, as it was typed; NULL: none */
     uint64_t context;   /* tokens; 0: not given */
     uint64_t batch;     /* sequences at a time; 0: not given */
     const struct fits_dtype *kv_dtype, *dtype;
     enum fits_load load;
+    enum fits_train train;
+    uint64_t sequence;   /* tokens of a sequence in training; 0: not given */
+    uint64_t rank;       /* of adapters; 0: not given */
+    bool is_keeping_all; /* no checkpointing of activations */
+    const char *optimizer;
+    double optimizer_bytes; /* for each trained parameter */
+    double generation;      /* the part of the machine that GRPO's engine takes; -1: not given */
 };
 
+extern const char *const fits_train_name[]; /* "sft"; NULL for FITS_NO_TRAINING */
 /* options.c: the options of --fits, a child of the tool's parser; its input is a struct fits. */
 extern const struct argp fits_options;
 
@@ -136,6 +155,9 @@ struct fits_loading {
 /* cache.c */
 uint64_t fits_context(const struct fits *fits, const struct fits_model *model);
 void fits_add_cache(struct fits_need *need, const struct fits *fits, const struct fits_model *model);
+/* train.c: adds all terms of training. total_bytes: of the machine, SG_UNKNOWN if unknown. */
+void fits_add_training(struct fits_need *need, const struct fits *fits, const struct fits_model *model,
+                       uint64_t total_bytes);
 /* loading.c */
 struct fits_loading fits_loading_of(const struct fits *fits, const struct fits_model *model, uint64_t cache_bytes);
 void fits_add_weights(struct fits_need *need, const struct fits *fits, const struct fits_model *model,

@@ -16,6 +16,6 @@ struct fits_headroom fits_headroom_now(void)
     const struct model_scope scope = {.job = NULL};
     struct model *model = model_build(&scope);
     struct fits_headroom headroom = {fits_headroom_of(&model->machine), model->machine.usable_bytes,
-                                     model->machine.reserve_bytes};
+                                     model->machine.reserve_bytes, model->machine.total_bytes};
     return headroom;
 }

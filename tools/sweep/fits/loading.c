@@ -61,6 +61,8 @@ struct fits_loading fits_loading_of(const struct fits *fits, const struct fits_m
 
 static const char *basis_text(const struct fits_model *model)
 {
+    if (model->basis == FITS_FROM_TEXT)
+        return "by the description";
     if (model->basis == FITS_FROM_CONFIG)
         return "about: computed from config.json";
     return model->basis == FITS_FROM_INDEX ? "by the total_size of the index" : "by the headers of the files";

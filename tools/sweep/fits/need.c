@@ -47,6 +47,23 @@ void fits_need_note(struct fits_need *need, const char *format, ...)
     va_end(arguments);
 }
 
+void fits_need_miss(struct fits_need *need, const char *name, const char *teller)
+{
+    if (need->missing_count == FITS_TERMS)
+        return;
+    need->missing[need->missing_count] = name;
+    need->teller[need->missing_count++] = teller;
+}
+
+enum fits_verdict fits_need_judge(const struct fits_need *need, const struct fits_headroom *headroom)
+{
+    if (headroom->headroom_bytes == SG_UNKNOWN)
+        return FITS_CANNOT_TELL;
+    if (fits_need_sum(need) > headroom->headroom_bytes)
+        return FITS_DOES_NOT;
+    return need->missing_count > 0 ? FITS_CANNOT_TELL : FITS_DOES;
+}
+
 uint64_t fits_need_sum(const struct fits_need *need)
 {
     uint64_t sum = 0;
@@ -96,10 +113,30 @@ static void put_table(const struct fits_need *need, const struct style *style)
     put_line(style, width, "needed", text_size(size, fits_need_sum(need)), "the sum");
 }
 
+/* Adds to a list: "A", "A, B". */
+static void append(char **list, const char *separator, const char *word)
+{
+    *list = text_format("%s%s%s", *list, **list != '\0' ? separator : "", word);
+}
+
+/* Returns the sentence about what is not in the sum. */
+static char *missing_text(const struct fits_need *need)
+{
+    char *names = text_copy("", 0), *tellers = text_copy("", 0);
+    for (size_t i = 0; i < need->missing_count; i++) {
+        append(&names, i + 1 == need->missing_count ? " and " : ", ", need->missing[i]);
+        if (strstr(tellers, need->teller[i]) == NULL)
+            append(&tellers, ", ", need->teller[i]);
+    }
+    bool is_one = need->missing_count == 1 && names[strlen(names) - 1] != 's';
+    return text_format("cannot tell: %s %s not in the sum: give %s", names, is_one ? "is" : "are", tellers);
+}
+
 static void put_verdict(const struct fits_need *need, const struct fits_headroom *headroom, const struct style *style)
 {
     char needed_text[TEXT_SIZE_CAPACITY], headroom_text[TEXT_SIZE_CAPACITY], reserve_text[TEXT_SIZE_CAPACITY];
     uint64_t needed = fits_need_sum(need);
+    enum fits_verdict verdict = fits_need_judge(need, headroom);
     bool fits = needed <= headroom->headroom_bytes;
     const char *difference =
         text_size(needed_text, fits ? headroom->headroom_bytes - needed : needed - headroom->headroom_bytes);
@@ -108,13 +145,15 @@ static void put_verdict(const struct fits_need *need, const struct fits_headroom
     char *line;
     if (headroom->headroom_bytes == SG_UNKNOWN)
         line = text_copy("cannot tell whether it fits: how much memory is usable is unknown here", SIZE_MAX);
+    else if (verdict == FITS_CANNOT_TELL)
+        line = missing_text(need);
     else if (fits)
         line = text_format("fits: %s may be taken now (above the reserve of %s), %s of it stay free", headroom_size,
                            reserve, difference);
     else
         line = text_format("does not fit: %s may be taken now (above the reserve of %s), %s are missing", headroom_size,
                            reserve, difference);
-    style_words(style, 0, headroom->headroom_bytes == SG_UNKNOWN ? STYLE_YELLOW : fits ? STYLE_GREEN : STYLE_RED, line);
+    style_words(style, 0, verdict == FITS_CANNOT_TELL ? STYLE_YELLOW : fits ? STYLE_GREEN : STYLE_RED, line);
     free(line);
 }
 
@@ -129,7 +168,7 @@ void fits_need_render(const struct fits_need *need, const struct fits_headroom *
 
 void fits_need_set_json(const struct fits_need *need, json_t *object)
 {
-    json_t *terms = json_array(), *notes = json_array();
+    json_t *terms = json_array(), *notes = json_array(), *missing = json_array();
     for (size_t i = 0; i < need->term_count; i++) {
         json_t *term = json_object();
         json_object_set_new(term, "name", json_of_text(need->term[i].name));
@@ -139,17 +178,19 @@ void fits_need_set_json(const struct fits_need *need, json_t *object)
     }
     for (size_t i = 0; i < need->note_count; i++)
         json_array_append_new(notes, json_of_text(need->note[i]));
+    for (size_t i = 0; i < need->missing_count; i++)
+        json_array_append_new(missing, json_of_text(need->missing[i]));
     json_object_set_new(object, "terms", terms);
+    json_object_set_new(object, "missing", missing);
     json_object_set_new(object, "notes", notes);
     json_object_set_new(object, "needed_bytes", json_of_number(fits_need_sum(need)));
 }
 
 void fits_headroom_set_json(const struct fits_need *need, const struct fits_headroom *headroom, json_t *object)
 {
-    bool is_known = headroom->headroom_bytes != SG_UNKNOWN;
+    enum fits_verdict verdict = fits_need_judge(need, headroom);
     json_object_set_new(object, "usable_bytes", json_of_number(headroom->usable_bytes));
     json_object_set_new(object, "reserve_bytes", json_of_number(headroom->reserve_bytes));
     json_object_set_new(object, "room_bytes", json_of_number(headroom->headroom_bytes));
-    json_object_set_new(object, "fits",
-                        is_known ? json_boolean(fits_need_sum(need) <= headroom->headroom_bytes) : json_null());
+    json_object_set_new(object, "fits", verdict != FITS_CANNOT_TELL ? json_boolean(verdict == FITS_DOES) : json_null());
 }

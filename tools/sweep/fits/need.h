@@ -1,7 +1,7 @@
 /*
  * need.h - the memory that something needs, term by term, against what is usable on this machine now.
  *
- * Shared by --estimate and --fits. Single-threaded.
+ * Single-threaded.
  */
 #ifndef SG_TOOLS_SWEEP_FITS_NEED_H
 #define SG_TOOLS_SWEEP_FITS_NEED_H
@@ -27,12 +27,18 @@ struct fits_need {
     size_t term_count;
     char *note[FITS_NOTES]; /* what is assumed, what is not in the sum; printable sentences */
     size_t note_count;
+    const char *missing[FITS_TERMS]; /* names of terms that are not in the sum, and what would tell them */
+    const char *teller[FITS_TERMS];
+    size_t missing_count;
 };
 
 /* Adds a term. `bytes` may be any number: it is rounded, and bounded to 2^62. Terms above FITS_TERMS are dropped. */
 void fits_need_add(struct fits_need *need, const char *name, double bytes, const char *how, ...)
     __attribute__((format(printf, 4, 5)));
 void fits_need_note(struct fits_need *need, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Says that a term is not in the sum, and what would tell it: constant words. The sum may show that something does not fit,
+ * and never that it does. */
+void fits_need_miss(struct fits_need *need, const char *name, const char *teller);
 /* Returns the sum of all terms; it saturates. */
 uint64_t fits_need_sum(const struct fits_need *need);
 void fits_need_free(struct fits_need *need);
@@ -45,7 +51,11 @@ struct fits_headroom {
     uint64_t headroom_bytes; /* above the reserve and below SPARKGUARD_LIMIT; SG_UNKNOWN: unknown */
     uint64_t usable_bytes;   /* before the reserve */
     uint64_t reserve_bytes;
+    uint64_t total_bytes; /* of the machine */
 };
+
+enum fits_verdict { FITS_DOES = 0, FITS_DOES_NOT = 1, FITS_CANNOT_TELL = 3 }; /* exit codes, part of the interface */
+enum fits_verdict fits_need_judge(const struct fits_need *need, const struct fits_headroom *headroom);
 
 /* Prints the terms as a table, the sum, the notes, and the verdict against the headroom. */
 void fits_need_render(const struct fits_need *need, const struct fits_headroom *headroom, const struct style *style);

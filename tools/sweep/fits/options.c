@@ -8,12 +8,36 @@
 #include "common/bad_value.h"
 #include "sweep/fits/fits.h"
 
-enum { KEY_FITS = 512, KEY_CONTEXT, KEY_BATCH, KEY_KV, KEY_DTYPE, KEY_LOAD, USAGE = 2 };
+enum {
+    KEY_FITS = 512,
+    KEY_CONTEXT,
+    KEY_BATCH,
+    KEY_KV,
+    KEY_DTYPE,
+    KEY_LOAD,
+    KEY_TRAIN,
+    KEY_SEQ,
+    KEY_RANK,
+    KEY_ALL,
+    KEY_OPTIMIZER,
+    KEY_GENERATION,
+    USAGE = 2
+};
 #define NUMBER_MOST (UINT64_C(1) << 40)
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Whether a model fits, before it is downloaded or started:", 20},
-    {"fits", KEY_FITS, "FILE", 0, "folder or file of a model: safetensors, GGUF, their index or config.json", 20},
+    {"fits", KEY_FITS, "MODEL", 0,
+     "folder or file of a model: safetensors, GGUF, their index or config.json; or "
+     "8B,hidden=4096,layers=32,vocab=128256",
+     20},
+    {"train", KEY_TRAIN, "sft|dpo|grpo|lora|qlora", 0, "to train it, with --batch and --seq", 20},
+    {"seq", KEY_SEQ, "TOKENS", 0, "with --train: tokens of a sequence", 20},
+    {"rank", KEY_RANK, "NUMBER", 0, "with --train: of LoRA's adapters (16)", 20},
+    {"optimizer", KEY_OPTIMIZER, "adamw32|adamw16|adamw8|sgd", 0, "with --train: what it keeps (adamw32)", 20},
+    {"no-checkpointing", KEY_ALL, NULL, 0, "with --train: all layers keep their activations", 20},
+    {"generation", KEY_GENERATION, "PART", 0,
+     "with --train=grpo: of the memory, from 0 to 1, for the engine that answers", 20},
     {"context", KEY_CONTEXT, "TOKENS", 0, "tokens of a sequence (the model's, at most 4096)", 20},
     {"batch", KEY_BATCH, "NUMBER", 0, "sequences at a time (1)", 20},
     {"kv-dtype", KEY_KV, "DTYPE", 0, "of the KV cache: bf16, fp8, ... (16 bits)", 20},
@@ -62,12 +86,91 @@ static enum fits_load take_load(const char *text)
     refuse("--load", text, "no such word", "map|copy|read");
 }
 
+const char *const fits_train_name[] = {NULL, "sft", "dpo", "grpo", "lora", "qlora"};
+
+static enum fits_train take_train(const char *text)
+{
+    for (int train = FITS_SFT; train <= FITS_QLORA; train++)
+        if (strcmp(text, fits_train_name[train]) == 0)
+            return (enum fits_train)train;
+    refuse("--train", text, "no such word", "sft|dpo|grpo|lora|qlora");
+}
+
+static void take_optimizer(struct fits *fits, const char *text)
+{
+    static const struct {
+        const char *name, *title;
+        double bytes;
+    } known[] = {{"adamw32", "AdamW, two moments in FP32", 8},
+                 {"adamw16", "AdamW, two moments in BF16", 4},
+                 {"adamw8", "AdamW, two moments in 8 bits", 2},
+                 {"sgd", "SGD", 0}};
+    fits->option = "--optimizer";
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(text, known[i].name) == 0) {
+            fits->optimizer = known[i].title;
+            fits->optimizer_bytes = known[i].bytes;
+            return;
+        }
+    refuse("--optimizer", text, "no such word", "adamw32|adamw16|adamw8|sgd");
+}
+
+static double take_part(const char *option, const char *text)
+{
+    char *end;
+    double part = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
+    if (part < 0 || part > 1 || *end != '\0')
+        refuse(option, text, "not a part of the memory, from 0 to 1", "0.3");
+    return part;
+}
+
+/* Refuses what goes with training alone. */
+static void check(const struct fits *fits)
+{
+    if (fits->train == FITS_NO_TRAINING && (fits->sequence > 0 || fits->rank > 0 || fits->is_keeping_all ||
+                                            fits->optimizer != NULL || fits->generation >= 0)) {
+        fputs("sparkguard-sweep: --seq, --rank, --optimizer, --no-checkpointing and --generation go with --train\n",
+              stderr);
+        exit(USAGE);
+    }
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct fits *fits = state->input;
     switch (key) {
     case KEY_FITS:
         fits->path = argument;
+        return 0;
+    case KEY_TRAIN:
+        fits->option = "--train";
+        fits->train = take_train(argument);
+        return 0;
+    case KEY_SEQ:
+        fits->sequence = take_number(fits->option = "--seq", argument);
+        return 0;
+    case KEY_RANK:
+        fits->rank = take_number(fits->option = "--rank", argument);
+        return 0;
+    case KEY_ALL:
+        fits->option = "--no-checkpointing";
+        fits->is_keeping_all = true;
+        return 0;
+    case KEY_OPTIMIZER:
+        take_optimizer(fits, argument);
+        return 0;
+    case KEY_GENERATION:
+        fits->generation = take_part(fits->option = "--generation", argument);
+        return 0;
+    case ARGP_KEY_INIT:
+        fits->generation = -1;
+        return 0;
+    case ARGP_KEY_END:
+        check(fits);
+        if (fits->optimizer == NULL) {
+            fits->optimizer = "AdamW, two moments in FP32";
+            fits->optimizer_bytes = 8;
+        }
         return 0;
     case KEY_CONTEXT:
         fits->context = take_number(fits->option = "--context", argument);

@@ -163,6 +163,7 @@ static void put_json(const struct fits *fits, const struct fits_model *model, co
                      const struct measured *measured)
 {
     static const char *const bases[] = {[FITS_NOTHING] = "nothing",
+                                        [FITS_FROM_TEXT] = "description",
                                         [FITS_FROM_CONFIG] = "config",
                                         [FITS_FROM_INDEX] = "index",
                                         [FITS_FROM_HEADERS] = "headers"};
@@ -185,6 +186,7 @@ static void put_json(const struct fits *fits, const struct fits_model *model, co
     json_object_set_new(object, "missing_bytes", json_of_number(model->missing_bytes));
     json_object_set_new(object, "context", json_of_number(fits_context(fits, model)));
     json_object_set_new(object, "batch", json_of_number(fits->batch > 0 ? fits->batch : 1));
+    json_object_set_new(object, "train", json_of_text(fits_train_name[fits->train]));
     fits_need_set_json(need, object);
     json_object_set_new(object, "peak_resident_bytes", json_of_number(loading->resident_bytes));
     json_object_set_new(object, "peak_private_bytes", json_of_number(loading->private_bytes));
@@ -216,7 +218,8 @@ static void put_text(const struct fits *fits, const struct fits_model *model, st
 {
     const struct style style = style_of(stdout);
     put_title(fits->path, model, &style);
-    add_notes(need, model, loading);
+    if (fits->train == FITS_NO_TRAINING)
+        add_notes(need, model, loading);
     add_measured(need, measured, style.is_utf8);
     fits_need_render(need, headroom, &style);
 }
@@ -233,14 +236,17 @@ int fits_run(const struct fits *fits, bool is_json)
         struct measured measured = find_measured(fits->path);
         fits_add_cache(&cache, fits, &model);
         const struct fits_loading loading = fits_loading_of(fits, &model, fits_need_sum(&cache));
-        fits_add_weights(&need, fits, &model, &loading);
-        fits_add_cache(&need, fits, &model);
+        if (fits->train != FITS_NO_TRAINING) {
+            fits_add_training(&need, fits, &model, headroom.total_bytes);
+        } else {
+            fits_add_weights(&need, fits, &model, &loading);
+            fits_add_cache(&need, fits, &model);
+        }
         if (is_json)
             put_json(fits, &model, &need, &loading, &headroom, &measured);
         else
             put_text(fits, &model, &need, &loading, &headroom, &measured);
-        if (headroom.headroom_bytes != SG_UNKNOWN)
-            status = fits_need_sum(&need) <= headroom.headroom_bytes ? FITS_DOES : FITS_DOES_NOT;
+        status = (int)fits_need_judge(&need, &headroom);
         fits_need_free(&cache);
         fits_need_free(&need);
         free_measured(&measured);
