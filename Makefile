@@ -146,7 +146,9 @@ $(BUILD)/libtools.a: $(tool_objects)
 $(BUILD)/sparkguard: $(BUILD)/obj/tools/launch/main.o
 $(BUILD)/sparkguard-report: $(BUILD)/obj/tools/report/main.o
 $(BUILD)/sparkguard-sweep: $(BUILD)/obj/tools/sweep/main.o
-$(BUILD)/sparkguard-doctor: $(BUILD)/obj/tools/doctor/main.o
+# A check of the doctor's registers itself: nothing names it, so the archive alone would not bring it.
+doctor_checks := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/doctor/check_*.c))
+$(BUILD)/sparkguard-doctor: $(BUILD)/obj/tools/doctor/main.o $(doctor_checks)
 $(BUILD)/$(RUNTIME): $(BUILD)/obj/tools/runtime/main.o
 $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME): $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@

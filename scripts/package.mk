@@ -80,7 +80,8 @@ $(TOOL_NAMES:%=$(WHEEL)/native/%): $(WHEEL)/native/%: $(BUILD)/%
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(CROSS_LDFLAGS) -s -Wl,-rpath,'$$ORIGIN' -o $@ \
-	    $(BUILD)/obj/tools/$(or $(patsubst sparkguard-%,%,$(filter sparkguard-%,$(*F))),launch)/main.o $(BUILD)/libtools.a \
+	    $(BUILD)/obj/tools/$(or $(patsubst sparkguard-%,%,$(filter sparkguard-%,$(*F))),launch)/main.o \
+	    $(if $(filter sparkguard-doctor,$(*F)),$(doctor_checks)) $(BUILD)/libtools.a \
 	    $(BUILD)/libsparkguard-core.a $(TOOL_LIBS)
 
 wheel-files: $(wheel_programs) manual $(BUILD)/install/_version.py

@@ -118,12 +118,13 @@ $(BUILD)/fault/libsparkguard.so: $(fault_objects) $(MARKED)
 # Fuzz targets: with replay.c they run stored inputs, with libFuzzer (clang) they make new ones.
 fuzz_names := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 EXTRA_tests/fuzz := -D_GNU_SOURCE -Itools
+$(BUILD)/fuzz/doctor: $(doctor_checks)
 fuzz_main := $(if $(filter build/fuzzers,$(BUILD)),-fsanitize=fuzzer,$(BUILD)/obj/tests/fuzz/replay.o)
 $(fuzz_names:%=$(BUILD)/fuzz/%): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(filter %.o,$(fuzz_main)) \
         $(BUILD)/libtools.a $(BUILD)/libsparkguard-watch.a $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ $(filter -%,$(fuzz_main)) $(TOOL_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(filter -%,$(fuzz_main)) $(TOOL_LIBS)
 fuzz: $(fuzz_names:%=$(BUILD)/fuzz/%)
 fuzzers:
 	$(Q)$(MAKE) --no-print-directory BUILD=build/fuzzers SAN=address CC=clang CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' fuzz

@@ -79,7 +79,7 @@ static void fix(struct doctor_finding *finding, const char *command)
     finding->fix = text_copy(command, SIZE_MAX);
 }
 
-void doctor_check_bounds(struct doctor *doctor)
+static void check_bounds(struct doctor *doctor)
 {
     static const char id[] = "bounds";
     struct sg_bounds_sources sources;
@@ -108,3 +108,5 @@ void doctor_check_bounds(struct doctor *doctor)
     }
     finding->why = "It sets the largest limit and the smallest reserve of each user, and each program reads it.";
 }
+
+DOCTOR_CHECK(280, check_bounds);

@@ -123,7 +123,7 @@ void doctor_learn_unified(struct doctor *doctor)
     doctor->is_forced = (is_on && doctor->unified == 0) || (is_off && doctor->unified == 1);
 }
 
-void doctor_check_unified(struct doctor *doctor)
+static void check_unified(struct doctor *doctor)
 {
     static const char id[] = "unified";
     struct doctor_finding *finding;
@@ -148,6 +148,8 @@ void doctor_check_unified(struct doctor *doctor)
                    "(CU_DEVICE_ATTRIBUTE_INTEGRATED) and needs no help with it.";
 }
 
+DOCTOR_CHECK(210, check_unified);
+
 /* Reads the driver's version. Returns its first number, or 0 if it cannot be read. */
 static unsigned read_driver_version(const struct doctor *doctor, char version[32])
 {
@@ -166,7 +168,7 @@ static unsigned read_driver_version(const struct doctor *doctor, char version[32
     return major;
 }
 
-void doctor_check_driver(struct doctor *doctor)
+static void check_driver(struct doctor *doctor)
 {
     static const char id[] = "driver";
     char version[32];
@@ -193,6 +195,8 @@ void doctor_check_driver(struct doctor *doctor)
         "on.";
     doctor_figure(finding, "driver_major", major != 0 ? major : SG_UNKNOWN);
 }
+
+DOCTOR_CHECK(220, check_driver);
 
 /* Returns the memory of CUDA programs, and of pages that the driver keeps after they were freed. */
 static uint64_t unexplained_bytes(const struct doctor *doctor)
@@ -233,7 +237,7 @@ bool doctor_has_driver_pools(const struct doctor *doctor)
     return pools != 0 && pools != SG_UNKNOWN;
 }
 
-void doctor_check_driver_pools(struct doctor *doctor)
+static void check_driver_pools(struct doctor *doctor)
 {
     static const char id[] = "driver-pools";
     char kept_text[TEXT_SIZE_CAPACITY];
@@ -275,6 +279,8 @@ void doctor_check_driver_pools(struct doctor *doctor)
     doctor_figure(finding, "unexplained_bytes", unexplained);
     doctor_figure(finding, "living_device_bytes", living);
 }
+
+DOCTOR_CHECK(230, check_driver_pools);
 
 /* Returns the highest N of libNAME.so.N in the folders of the dynamic linker and of CUDA's installer, or 0 if there is
  * none. */
@@ -320,7 +326,7 @@ static void read_toolkit(const struct doctor *doctor, char version[32])
         sscanf(at + sizeof "\"version\"" - 1, " : \"%31[0-9.]", version);
 }
 
-void doctor_check_toolkit(struct doctor *doctor)
+static void check_toolkit(struct doctor *doctor)
 {
     static const char id[] = "toolkit";
     char version[32];
@@ -355,7 +361,9 @@ void doctor_check_toolkit(struct doctor *doctor)
     doctor_figure(finding, "libcudart_soname", runtime != 0 ? runtime : SG_UNKNOWN);
 }
 
-void doctor_check_architecture(struct doctor *doctor)
+DOCTOR_CHECK(240, check_toolkit);
+
+static void check_architecture(struct doctor *doctor)
 {
     static const char id[] = "architecture";
     char name[64] = "";
@@ -376,3 +384,5 @@ void doctor_check_architecture(struct doctor *doctor)
     }
     finding->why = "sparkguard is built and tested for aarch64 and x86-64.";
 }
+
+DOCTOR_CHECK(250, check_architecture);

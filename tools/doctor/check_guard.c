@@ -18,7 +18,7 @@
 #include "common/text.h"
 #include "common/env_check.h"
 
-void doctor_check_library(struct doctor *doctor)
+static void check_library(struct doctor *doctor)
 {
     static const char id[] = "library";
     char *path = doctor_library_find(doctor);
@@ -41,6 +41,8 @@ void doctor_check_library(struct doctor *doctor)
     finding->why = "If the dynamic linker cannot preload the library, it prints one line and starts the program "
                    "unguarded.";
 }
+
+DOCTOR_CHECK(10, check_library);
 
 /* Invalid settings: their number, a sentence about the first as "NAME=value", and the fix. */
 struct faults {
@@ -69,7 +71,7 @@ static bool is_set_to(enum sg_option option, const char *value)
     return text != NULL && strcmp(text, value) == 0;
 }
 
-void doctor_check_settings(struct doctor *doctor)
+static void check_settings(struct doctor *doctor)
 {
     static const char id[] = "settings";
     struct faults faults = {0};
@@ -104,6 +106,8 @@ void doctor_check_settings(struct doctor *doctor)
     doctor_figure(finding, "set_count", set);
     doctor_figure(finding, "fault_count", faults.count);
 }
+
+DOCTOR_CHECK(20, check_settings);
 
 /* Returns why the directory's ledger cannot be used, by the library's rules, as far as files show; NULL if it can. */
 static const char *ledger_fault(int directory, bool *is_there)
@@ -145,7 +149,7 @@ static uint64_t count_alone(const struct model *model)
     return count;
 }
 
-void doctor_check_ledger(struct doctor *doctor)
+static void check_ledger(struct doctor *doctor)
 {
     static const char id[] = "ledger";
     static const char fix[] = "export SPARKGUARD_DIR=/dev/shm/sparkguard  # made by sparkguard-doctor --fix-script";
@@ -192,6 +196,8 @@ void doctor_check_ledger(struct doctor *doctor)
     doctor_figure(finding, "alone_count", alone);
 }
 
+DOCTOR_CHECK(200, check_ledger);
+
 /* Returns whether systemd runs the machine, which sparkguard --jail needs for a scope. */
 static bool has_systemd(const struct doctor *doctor)
 {
@@ -199,7 +205,7 @@ static bool has_systemd(const struct doctor *doctor)
     return doctor_exists(doctor, "/run/systemd/system") || (process != NULL && process->pid == 1);
 }
 
-void doctor_check_jail(struct doctor *doctor)
+static void check_jail(struct doctor *doctor)
 {
     static const char id[] = "jail";
     char limit_text[TEXT_SIZE_CAPACITY], total_text[TEXT_SIZE_CAPACITY], group[4096];
@@ -232,3 +238,5 @@ void doctor_check_jail(struct doctor *doctor)
         "does.";
     doctor_figure(finding, "cgroup_limit_bytes", limit);
 }
+
+DOCTOR_CHECK(100, check_jail);

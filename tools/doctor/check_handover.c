@@ -36,7 +36,7 @@ static bool is_off(const char *value)
     return strcmp(value, "off") == 0 || strcmp(value, "0") == 0 || strcasecmp(value, "n") == 0;
 }
 
-void doctor_check_handover(struct doctor *doctor)
+static void check_handover(struct doctor *doctor)
 {
     static const char id[] = "kexec-handover";
     char hidden_text[TEXT_SIZE_CAPACITY], value[16] = "";
@@ -76,3 +76,5 @@ void doctor_check_handover(struct doctor *doctor)
     doctor_figure(finding, "cma_free_bytes", unused);
     doctor_figure(finding, "hidden_bytes", hidden);
 }
+
+DOCTOR_CHECK(150, check_handover);

@@ -175,7 +175,7 @@ static struct doctor_finding *add_folder(struct doctor *doctor, const char *fold
     return finding;
 }
 
-void doctor_check_history(struct doctor *doctor)
+static void check_history(struct doctor *doctor)
 {
     static const char id[] = "history";
     const char *setting = getenv("SPARKGUARD_HISTORY");
@@ -194,3 +194,5 @@ void doctor_check_history(struct doctor *doctor)
     finding->why = "After a freeze and a power cut, only the history says which job it was and what it held.";
     doctor_figure(finding, "disk_free_bytes", free_bytes);
 }
+
+DOCTOR_CHECK(260, check_history);

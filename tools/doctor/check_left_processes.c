@@ -104,7 +104,7 @@ static void look_at(const struct doctor *doctor, const struct doctor_process *pr
     left->is_anothers = left->is_anothers || procfs_number_after(status, "Uid") != geteuid();
 }
 
-void doctor_check_left_processes(struct doctor *doctor)
+static void check_left_processes(struct doctor *doctor)
 {
     struct left left = {.names = text_copy("", 0), .pids = text_copy("", 0)};
     char size[TEXT_SIZE_CAPACITY];
@@ -122,3 +122,5 @@ void doctor_check_left_processes(struct doctor *doctor)
     doctor_figure(finding, "left_count", left.count);
     doctor_figure(finding, "left_bytes", left.bytes);
 }
+
+DOCTOR_CHECK(195, check_left_processes);

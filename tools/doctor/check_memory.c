@@ -20,7 +20,7 @@
 /* With less than this, the first few large requests of a job find no block. */
 #define LARGE_LEAST (UINT64_C(1) << 30)
 
-void doctor_check_memory(struct doctor *doctor)
+static void check_memory(struct doctor *doctor)
 {
     static const char id[] = "memory";
     char text[3][TEXT_SIZE_CAPACITY];
@@ -51,7 +51,9 @@ void doctor_check_memory(struct doctor *doctor)
     doctor_figure(finding, "reserve_bytes", reserve);
 }
 
-void doctor_check_page_cache(struct doctor *doctor)
+DOCTOR_CHECK(30, check_memory);
+
+static void check_page_cache(struct doctor *doctor)
 {
     static const char id[] = "page-cache";
     char cache_text[TEXT_SIZE_CAPACITY], free_text[TEXT_SIZE_CAPACITY];
@@ -87,7 +89,9 @@ void doctor_check_page_cache(struct doctor *doctor)
     doctor_figure(finding, "free_bytes", unused);
 }
 
-void doctor_check_huge_pages(struct doctor *doctor)
+DOCTOR_CHECK(130, check_page_cache);
+
+static void check_huge_pages(struct doctor *doctor)
 {
     static const char id[] = "huge-pages";
     char pool_text[TEXT_SIZE_CAPACITY], free_text[TEXT_SIZE_CAPACITY];
@@ -129,6 +133,8 @@ void doctor_check_huge_pages(struct doctor *doctor)
     doctor_figure(finding, "huge_page_free_bytes", free_bytes);
 }
 
+DOCTOR_CHECK(140, check_huge_pages);
+
 /* Sums up the free bytes of all zones, and those in blocks of at least LARGE_BLOCK. Returns false if they cannot be
  * read. */
 static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint64_t *all_bytes)
@@ -160,7 +166,7 @@ static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint
     return is_known;
 }
 
-void doctor_check_fragmentation(struct doctor *doctor)
+static void check_fragmentation(struct doctor *doctor)
 {
     static const char id[] = "fragmentation";
     char large_text[TEXT_SIZE_CAPACITY], all_text[TEXT_SIZE_CAPACITY];
@@ -195,3 +201,5 @@ void doctor_check_fragmentation(struct doctor *doctor)
     doctor_figure(finding, "large_block_bytes", large);
     doctor_figure(finding, "free_bytes", all);
 }
+
+DOCTOR_CHECK(160, check_fragmentation);

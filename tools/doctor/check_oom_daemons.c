@@ -44,7 +44,7 @@ static long swap_percent(const struct doctor *doctor, uint32_t pid)
     return percent;
 }
 
-void doctor_check_earlyoom(struct doctor *doctor)
+static void check_earlyoom(struct doctor *doctor)
 {
     static const char id[] = "earlyoom";
     char swap_text[TEXT_SIZE_CAPACITY];
@@ -79,7 +79,9 @@ void doctor_check_earlyoom(struct doctor *doctor)
     doctor_figure_signed(finding, "swap_percent", percent < 0 ? INT64_MIN : percent);
 }
 
-void doctor_check_oomd(struct doctor *doctor)
+DOCTOR_CHECK(110, check_earlyoom);
+
+static void check_oomd(struct doctor *doctor)
 {
     static const char id[] = "systemd-oomd";
     const struct doctor_process *process = doctor_daemon_named(doctor, "systemd-oomd");
@@ -106,3 +108,5 @@ void doctor_check_oomd(struct doctor *doctor)
         "A cudaMalloc raises the pressure of others only when it is too late; systemd-oomd then ends the cgroup "
         "under pressure: often the login session, not the job.";
 }
+
+DOCTOR_CHECK(120, check_oomd);

@@ -22,7 +22,7 @@ static void append(char **list, const char *item)
     *list = text_format("%s%s%s", *list, **list ? ", " : "", item);
 }
 
-void doctor_check_zombies(struct doctor *doctor)
+static void check_zombies(struct doctor *doctor)
 {
     static const char id[] = "zombies";
     uint64_t count = 0;
@@ -61,7 +61,9 @@ void doctor_check_zombies(struct doctor *doctor)
     doctor_figure(finding, "zombie_count", count);
 }
 
-void doctor_check_leftovers(struct doctor *doctor)
+DOCTOR_CHECK(180, check_zombies);
+
+static void check_leftovers(struct doctor *doctor)
 {
     static const char id[] = "leftovers";
     char size_text[TEXT_SIZE_CAPACITY];
@@ -101,7 +103,9 @@ void doctor_check_leftovers(struct doctor *doctor)
     doctor_figure(finding, "killed_count", killed);
 }
 
-void doctor_check_unguarded(struct doctor *doctor)
+DOCTOR_CHECK(190, check_leftovers);
+
+static void check_unguarded(struct doctor *doctor)
 {
     static const char id[] = "unguarded";
     char size_text[TEXT_SIZE_CAPACITY], least_text[TEXT_SIZE_CAPACITY];
@@ -135,3 +139,5 @@ void doctor_check_unguarded(struct doctor *doctor)
     doctor_figure(finding, "unguarded_count", count);
     doctor_figure(finding, "unguarded_bytes", sum);
 }
+
+DOCTOR_CHECK(170, check_unguarded);

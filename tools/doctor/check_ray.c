@@ -57,7 +57,7 @@ static int threshold_below_floor(uint64_t total, uint64_t floor)
     return percent;
 }
 
-void doctor_check_ray(struct doctor *doctor)
+static void check_ray(struct doctor *doctor)
 {
     static const char id[] = "ray";
     const struct doctor_process *raylet = doctor_process_named(doctor, "raylet");
@@ -96,3 +96,5 @@ void doctor_check_ray(struct doctor *doctor)
                    "refuses the request that does not fit, and the worker can catch that.";
     doctor_figure(finding, "ray_kills_below_bytes", monitor.is_off ? 0 : left);
 }
+
+DOCTOR_CHECK(270, check_ray);

@@ -104,7 +104,7 @@ static void add_found(struct doctor *doctor, const char *id, const struct shared
         finding->fix = text_copy("docker run --shm-size=8g ...  # where the container is started", 64);
 }
 
-void doctor_check_shm(struct doctor *doctor)
+static void check_shm(struct doctor *doctor)
 {
     static const char id[] = "shared-memory";
     const struct model_machine *machine = &doctor->model->machine;
@@ -127,3 +127,5 @@ void doctor_check_shm(struct doctor *doctor)
     doctor_figure(finding, "shared_memory_bytes", is_known && largest.path != NULL ? largest.size_bytes : SG_UNKNOWN);
     doctor_figure(finding, "room_bytes", is_known ? room : SG_UNKNOWN);
 }
+
+DOCTOR_CHECK(290, check_shm);

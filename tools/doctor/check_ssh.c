@@ -63,7 +63,7 @@ static void mend_ssh(struct doctor_finding *finding, const char *unit)
     finding->undo = is_ssh ? UNDO_FOR("ssh.service") : UNDO_FOR("sshd.service");
 }
 
-void doctor_check_ssh_oom(struct doctor *doctor)
+static void check_ssh_oom(struct doctor *doctor)
 {
     static const char id[] = "ssh-oom";
     char value[64] = "";
@@ -102,6 +102,8 @@ void doctor_check_ssh_oom(struct doctor *doctor)
     doctor_figure_signed(finding, "oom_score_adj", has_score ? score : INT64_MIN);
 }
 
+DOCTOR_CHECK(70, check_ssh_oom);
+
 /* Reads MemoryMin of a unit: from the kernel if the cgroup exists, else from the unit's files. */
 static enum doctor_unit protected_bytes(const struct doctor *doctor, const char *group, const char *unit,
                                         int64_t *bytes)
@@ -123,7 +125,7 @@ static enum doctor_unit protected_bytes(const struct doctor *doctor, const char 
     return state;
 }
 
-void doctor_check_ssh_memory(struct doctor *doctor)
+static void check_ssh_memory(struct doctor *doctor)
 {
     static const char id[] = "ssh-memory";
     char own_text[TEXT_SIZE_CAPACITY], slice_text[TEXT_SIZE_CAPACITY];
@@ -166,7 +168,9 @@ void doctor_check_ssh_memory(struct doctor *doctor)
     doctor_figure(finding, "slice_memory_min_bytes", slice < 0 ? SG_UNKNOWN : (uint64_t)slice);
 }
 
-void doctor_check_oom_score(struct doctor *doctor)
+DOCTOR_CHECK(80, check_ssh_memory);
+
+static void check_oom_score(struct doctor *doctor)
 {
     static const char id[] = "oom-score";
     int64_t score;
@@ -186,3 +190,5 @@ void doctor_check_oom_score(struct doctor *doctor)
     finding->why = "The kernel's OOM killer would then end all other programs before the job that took the memory.";
     doctor_figure_signed(finding, "oom_score_adj", score);
 }
+
+DOCTOR_CHECK(90, check_oom_score);

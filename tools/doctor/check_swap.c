@@ -17,7 +17,7 @@
 /* Above this value the kernel swaps programs out although it could drop page cache. The kernel's default is 60. */
 #define SWAPPINESS_MAX 10
 
-void doctor_check_swap(struct doctor *doctor)
+static void check_swap(struct doctor *doctor)
 {
     static const char id[] = "swap";
     char total_text[TEXT_SIZE_CAPACITY], used_text[TEXT_SIZE_CAPACITY];
@@ -49,6 +49,8 @@ void doctor_check_swap(struct doctor *doctor)
     doctor_figure(finding, "swap_used_bytes", used);
 }
 
+DOCTOR_CHECK(40, check_swap);
+
 /* Returns whether a line of fstab(5) turns swap on, by its third field. */
 static bool is_swap_line(const char *line)
 {
@@ -63,7 +65,7 @@ static bool is_swap_line(const char *line)
     return strncmp(field, "swap", 4) == 0 && (field[4] == '\0' || strchr(blank, field[4]) != NULL);
 }
 
-void doctor_check_swap_at_boot(struct doctor *doctor)
+static void check_swap_at_boot(struct doctor *doctor)
 {
     static const char id[] = "swap-at-boot";
     char *text = tool_allocate(DOCTOR_TEXT_CAPACITY, 1), *rest = NULL;
@@ -94,7 +96,9 @@ void doctor_check_swap_at_boot(struct doctor *doctor)
     doctor_figure(finding, "fstab_swap_count", count);
 }
 
-void doctor_check_swappiness(struct doctor *doctor)
+DOCTOR_CHECK(60, check_swap_at_boot);
+
+static void check_swappiness(struct doctor *doctor)
 {
     static const char id[] = "swappiness";
     uint64_t total = doctor_meminfo(doctor, "SwapTotal");
@@ -122,3 +126,5 @@ void doctor_check_swappiness(struct doctor *doctor)
                    "out.";
     doctor_figure(finding, "swappiness", swappiness < 0 ? SG_UNKNOWN : (uint64_t)swappiness);
 }
+
+DOCTOR_CHECK(50, check_swappiness);

@@ -22,7 +22,7 @@ enum { DOCTOR_EXIT_FINE = 0, DOCTOR_EXIT_WARNINGS = 1, DOCTOR_EXIT_USAGE = 2, DO
 enum doctor_state { DOCTOR_FINE, DOCTOR_UNKNOWN, DOCTOR_WARNING, DOCTOR_DANGER, DOCTOR_STATE_COUNT };
 extern const char *const doctor_state_name[DOCTOR_STATE_COUNT];
 
-enum { DOCTOR_FIGURE_CAPACITY = 6, DOCTOR_FINDING_CAPACITY = 32, DOCTOR_TEXT_CAPACITY = 65536 };
+enum { DOCTOR_FIGURE_CAPACITY = 6, DOCTOR_FINDING_CAPACITY = 64, DOCTOR_TEXT_CAPACITY = 65536 };
 
 struct doctor_figure {
     const char *key; /* with its unit: "swap_total_bytes" */
@@ -106,39 +106,18 @@ enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit
 /* Returns whether the unit's files and drop-ins have a word, outside of comments. */
 bool doctor_unit_mentions(const struct doctor *doctor, const char *unit, const char *word);
 
-/* The checks. */
-void doctor_check_memory(struct doctor *doctor);
-void doctor_check_page_cache(struct doctor *doctor);
-void doctor_check_huge_pages(struct doctor *doctor);
-void doctor_check_shm(struct doctor *doctor);
-void doctor_check_handover(struct doctor *doctor);
-void doctor_check_fragmentation(struct doctor *doctor);
-void doctor_check_swap(struct doctor *doctor);
-void doctor_check_swap_at_boot(struct doctor *doctor);
-void doctor_check_swappiness(struct doctor *doctor);
-void doctor_check_ssh_oom(struct doctor *doctor);
-void doctor_check_ssh_memory(struct doctor *doctor);
-void doctor_check_oom_score(struct doctor *doctor);
-void doctor_check_jail(struct doctor *doctor);
-void doctor_check_earlyoom(struct doctor *doctor);
-void doctor_check_oomd(struct doctor *doctor);
-void doctor_check_zombies(struct doctor *doctor);
-void doctor_check_leftovers(struct doctor *doctor);
-void doctor_check_unguarded(struct doctor *doctor);
-void doctor_check_left_processes(struct doctor *doctor); /* adds a finding only where there are some */
-void doctor_check_ray(struct doctor *doctor);            /* adds a finding only where Ray runs */
-void doctor_check_driver(struct doctor *doctor);
+/* A check. It registers itself, so that a new one touches its own file and no list: DOCTOR_CHECK(120, check_name). The place is
+ * that of its finding among those of equal state. The program links every tools/doctor/check_*.c. */
+struct doctor_check {
+    int place;
+    void (*run)(struct doctor *doctor);
+};
+#define DOCTOR_CHECK(place, function) \
+    static const struct doctor_check function##_registered \
+        __attribute__((used, section("doctor_checks"))) = {place, function}
+
 /* Returns whether the driver is known to keep freed pages of the machine's memory in a pool. */
 bool doctor_has_driver_pools(const struct doctor *doctor);
-void doctor_check_driver_pools(struct doctor *doctor);
-void doctor_check_toolkit(struct doctor *doctor);
-void doctor_check_architecture(struct doctor *doctor);
-void doctor_check_unified(struct doctor *doctor);
-void doctor_check_library(struct doctor *doctor);
-void doctor_check_ledger(struct doctor *doctor);
-void doctor_check_history(struct doctor *doctor);
-void doctor_check_settings(struct doctor *doctor);
-void doctor_check_bounds(struct doctor *doctor); /* adds a finding only where there is a file of bounds */
 
 /* Print the findings: for people, as JSON, and the fixes as a shell script. */
 void doctor_render_text(const struct doctor *doctor, const struct style *style);

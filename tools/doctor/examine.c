@@ -1,5 +1,5 @@
 /*
- * examine.c - lists the checks in order, and runs them.
+ * examine.c - collects facts, and runs the checks that are registered.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,17 +9,16 @@
 #include "common/tool.h"
 #include "doctor/doctor.h"
 
-static void (*const checks[])(struct doctor *) = {
-    doctor_check_library,    doctor_check_settings,     doctor_check_memory,    doctor_check_swap,
-    doctor_check_swappiness, doctor_check_swap_at_boot, doctor_check_ssh_oom,   doctor_check_ssh_memory,
-    doctor_check_oom_score,  doctor_check_jail,         doctor_check_earlyoom,  doctor_check_oomd,
-    doctor_check_page_cache, doctor_check_huge_pages,   doctor_check_handover,  doctor_check_fragmentation,
-    doctor_check_unguarded,  doctor_check_zombies,      doctor_check_leftovers, doctor_check_left_processes,
-    doctor_check_ledger,     doctor_check_unified,      doctor_check_driver,    doctor_check_driver_pools,
-    doctor_check_toolkit,    doctor_check_architecture, doctor_check_history,   doctor_check_ray,
-    doctor_check_bounds,     doctor_check_shm,
-};
-_Static_assert(sizeof checks / sizeof checks[0] <= DOCTOR_FINDING_CAPACITY, "each check adds at most one finding");
+/* The section in which DOCTOR_CHECK puts them: the linker names its begin and its end, if there is one. */
+extern const struct doctor_check checks_begin[] __asm__("__start_doctor_checks") __attribute__((weak));
+extern const struct doctor_check checks_end[] __asm__("__stop_doctor_checks") __attribute__((weak));
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct doctor_check *first = *(const struct doctor_check *const *)a;
+    const struct doctor_check *second = *(const struct doctor_check *const *)b;
+    return first->place - second->place;
+}
 
 struct doctor *doctor_learn(void)
 {
@@ -37,7 +36,12 @@ struct doctor *doctor_learn(void)
 struct doctor *doctor_examine(void)
 {
     struct doctor *doctor = doctor_learn();
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
-        checks[i](doctor);
+    size_t count = (size_t)(checks_end - checks_begin);
+    const struct doctor_check **checks = tool_allocate(count, sizeof *checks);
+    for (size_t i = 0; i < count; i++)
+        checks[i] = &checks_begin[i];
+    qsort(checks, count, sizeof *checks, compare_places);
+    for (size_t i = 0; i < count && doctor->count < DOCTOR_FINDING_CAPACITY; i++)
+        checks[i]->run(doctor);
     return doctor;
 }
