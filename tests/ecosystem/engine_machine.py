@@ -24,11 +24,13 @@ set -e
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$1"
 cd "$1"
-mkdir -p usr var/lib var/log var/tmp run tmp dev proc sys root build image .upper .work
+mkdir -p usr var/lib var/cache var/log var/tmp run tmp dev proc sys root build image .upper .work
 for each in bin sbin lib lib64; do ln -s "usr/$each" "$each"; done
 ln -s ../run var/run
 cp -a /etc etc
 cp -a "$2/etc/." etc
+cp -a /var/lib/pam var/lib/pam
+cp -a /var/cache/debconf var/cache/debconf
 mount -t overlay overlay -o "lowerdir=$2/usr:/usr,upperdir=$1/.upper,workdir=$1/.work" usr
 mount --rbind /dev dev
 mount -t proc proc proc
@@ -62,6 +64,7 @@ SMALL = 1 << 20
 def system_files():
     """What `make install-system` installs, in a folder that goes with the tests' own."""
     folder = tempfile.mkdtemp(prefix="system-")
+    os.chmod(folder, 0o755)  # a copy of it is a root
     subprocess.run(["make", "-s", "-C", ROOT, "install-system", f"DESTDIR={folder}", f"BUILD={folder}/build"], check=True)
     shutil.rmtree(f"{folder}/build")
     return folder

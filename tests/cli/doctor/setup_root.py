@@ -66,6 +66,7 @@ emit("", given)
 def system_files():
     """What `make install-system` installs, in a folder that goes with the tests' own."""
     folder = tempfile.mkdtemp(prefix="system-")
+    os.chmod(folder, 0o755)  # a copy of it is a root
     subprocess.run(["make", "-s", "-C", SOURCES, "install-system", f"DESTDIR={folder}", f"BUILD={folder}/build"], check=True)
     shutil.rmtree(f"{folder}/build")
     return folder
