@@ -1,4 +1,4 @@
-#!/bin/sh
+# shellcheck shell=sh
 # setup.sh - switches the guard on for all logins, services and containers of a machine, and takes it back. sparkguard-doctor
 # --setup and --setup=undo print it behind the settings of this machine:
 #
