@@ -603,7 +603,8 @@ unlink_all() {
 undo_logins() {
     has pam || return 0
     together=$(cd "$kept/after" && find etc/pam.d var/lib/pam -type f | sed 's,^,/,')
-    separate || DEBIAN_FRONTEND=noninteractive pam-auth-update ${root:+--root "$root"} --remove sparkguard || miss 'pam-auth-update --remove sparkguard has failed'
+    separate || DEBIAN_FRONTEND=noninteractive pam-auth-update ${root:+--root "$root"} --remove sparkguard ||
+        miss 'pam-auth-update --remove sparkguard has failed'
     for each in $together; do lose "$each"; done
     forget pam
     restore /usr/share/pam-configs/sparkguard
