@@ -21,6 +21,10 @@
 /* A limit below this is a unit that was forgotten: no program runs within it. */
 #define SG_LIMIT_LEAST (UINT64_C(16) << 20)
 
+/* Of mimalloc, and no option: "0" makes it commit an arena piece by piece, by calls that the guard judges. The launcher
+ * and the container runtime set it where the program's environment does not have it. */
+#define SG_VARIABLE_COMMIT "MIMALLOC_ARENA_EAGER_COMMIT"
+
 /* Variables of sparkguard-runtime(8). A guarded process may have them in its environment, and has no use for them. */
 #define SG_VARIABLE_REQUIRED "SPARKGUARD_REQUIRED"
 #define SG_VARIABLE_NEXT_RUNTIME "SPARKGUARD_NEXT_RUNTIME"

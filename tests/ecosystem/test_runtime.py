@@ -163,6 +163,13 @@ def test_the_images_own_preload_is_kept(image, runtime, tmp_path, preload):
     assert re.split("[ :]", bundle.variables()["LD_PRELOAD"]) == [LIBRARY, *re.split("[ :]", PRELOADS[preload])]
 
 
+@pytest.mark.parametrize("given, inside", [({}, "0"), ({"MIMALLOC_ARENA_EAGER_COMMIT": "1"}, "1")])
+def test_heaps_of_mimalloc_commit_what_they_use(image, runtime, tmp_path, given, inside):
+    bundle = Bundle(tmp_path / "bundle", image, ["take"], **given)
+    runtime.create(bundle)
+    assert bundle.variables()["MIMALLOC_ARENA_EAGER_COMMIT"] == inside
+
+
 def test_the_administrator_can_put_the_guard_last(image, runtime, tmp_path):
     bundle = Bundle(tmp_path / "bundle", image, ["take"], LD_PRELOAD="/a.so")
     runtime.create(bundle, preload="last")

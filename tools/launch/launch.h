@@ -100,8 +100,8 @@ char *launch_find_library(const struct launch *launch, char **why);
 char *launch_own_library(char folder[PATH_MAX]);
 /* Returns whether a file is readable and an ELF file. *is_ours: the file has this tool's architecture. */
 bool launch_is_library(const char *path, bool *is_ours);
-/* Puts the library first in LD_PRELOAD, before the libraries already named there. Where LD_PRELOAD names it, nothing
- * changes. */
+/* Puts the library first in LD_PRELOAD, before the libraries already named there. Where LD_PRELOAD names it, it stays
+ * where it is. Also sets SG_VARIABLE_COMMIT, if it is not set. */
 void launch_preload(const char *library);
 
 /* ---- program.c ---- */

@@ -69,6 +69,7 @@ void launch_preload(const char *library)
 {
     const char *before = getenv("LD_PRELOAD");
     size_t length = strlen(library);
+    setenv(SG_VARIABLE_COMMIT, "0", 0);
     for (const char *p = before; p != NULL && (p = strstr(p, library)) != NULL; p += length)
         if ((p == before || p[-1] == ':' || p[-1] == ' ') &&
             (p[length] == '\0' || p[length] == ':' || p[length] == ' '))

@@ -14,6 +14,7 @@
 #include "common/json.h"
 #include "common/text.h"
 #include "runtime/runtime.h"
+#include "sparkguard_options.h"
 
 static const char library_name[] = "libsparkguard.so";
 
@@ -82,6 +83,8 @@ void runtime_edit_preload(json_t *process, bool is_last)
                                 : text_format("%s:%s", RUNTIME_LIBRARY_INSIDE, list);
         runtime_edit_set_variable(process, "LD_PRELOAD", all);
     }
+    if (runtime_edit_variable(process, SG_VARIABLE_COMMIT) == NULL)
+        runtime_edit_set_variable(process, SG_VARIABLE_COMMIT, "0");
 }
 
 void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group)

@@ -145,7 +145,7 @@ struct runtime_sharing runtime_shared_judge(const struct runtime_settings *setti
 const char *runtime_edit_variable(const json_t *process, const char *name);
 /* Sets a variable in `process`. */
 void runtime_edit_set_variable(json_t *process, const char *name, const char *value);
-/* Adds the library to LD_PRELOAD of `process`. An entry that is there stays as it is. */
+/* Adds the library to LD_PRELOAD of `process`, and SG_VARIABLE_COMMIT to its variables. What is there stays as it is. */
 void runtime_edit_preload(json_t *process, bool is_last);
 /* Returns whether LD_PRELOAD names a libsparkguard.so that is not this runtime's. */
 bool runtime_edit_has_own_guard(const json_t *process);

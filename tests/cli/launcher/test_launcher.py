@@ -114,6 +114,12 @@ def test_options_become_variables(launcher):
     assert "SPARKGUARD_FLOOR" not in seen
 
 
+@pytest.mark.parametrize("given, inside", [({}, "0"), ({"MIMALLOC_ARENA_EAGER_COMMIT": "1"}, "1")])
+def test_heaps_of_mimalloc_commit_what_they_use(launcher, given, inside):
+    said = launcher.run("-q", "env", **given).stdout.splitlines()
+    assert [line for line in said if line.startswith("MIMALLOC_")] == [f"MIMALLOC_ARENA_EAGER_COMMIT={inside}"]
+
+
 def test_options_win_over_the_environment(launcher):
     seen = launcher.variables("--reserve=12G", SPARKGUARD_RESERVE="nonsense", SPARKGUARD_FLOOR="1G")
     assert (seen["SPARKGUARD_RESERVE"], seen["SPARKGUARD_FLOOR"]) == ("12G", "1G")

@@ -81,6 +81,9 @@ def test_environment_is_set_on_unified_memory_only_and_never_overridden(python):
     assert python(text, SPARKGUARD_UNIFIED="off").said == ["None None"]
     assert python(text, SPARKGUARD_UNIFIED="on", PYTORCH_CUDA_ALLOC_CONF="x:1").said == ["x:1 None"]
     assert python(text, SPARKGUARD_UNIFIED="on", PYTORCH_ALLOC_CONF="x:1").said == ["None None"]
+    text = "sparkguard.setup_unified_memory_env()\nprint(os.environ['MIMALLOC_ARENA_EAGER_COMMIT'])"
+    assert python(text, SPARKGUARD_UNIFIED="off").said == ["0"]
+    assert python(text, SPARKGUARD_UNIFIED="off", MIMALLOC_ARENA_EAGER_COMMIT="1").said == ["1"]
 
 
 def test_tensors_are_still_placed_on_the_device(python):

@@ -187,12 +187,16 @@ def get_memory_config(unified_memory: Optional[bool] = None) -> MemoryConfig:
 
 
 def setup_unified_memory_env() -> None:
-    """On unified memory, lets PyTorch's allocator grow its segments. Call it before PyTorch uses CUDA; it never raises.
+    """Sets what PyTorch's allocators read. Call it before the import of PyTorch; it never raises.
+
+    MIMALLOC_ARENA_EAGER_COMMIT=0, unless it has a value: PyTorch for aarch64 then takes memory for CPU tensors piece by piece, and
+    the guard can refuse each. On unified memory also lets PyTorch's allocator grow its segments.
 
     Sets PYTORCH_CUDA_ALLOC_CONF to expandable_segments:True, unless that variable or its newer name PYTORCH_ALLOC_CONF has a
     value. Two settings that scripts often add are left out. CUDA_MANAGED_FORCE_DEVICE_ALLOC concerns machines with several
     cards. A fraction of the device's total memory takes no account of what other programs hold; the guard's reserve does.
     """
+    os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
     if is_unified_memory_system() and "PYTORCH_ALLOC_CONF" not in os.environ:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
