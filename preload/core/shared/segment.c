@@ -2,6 +2,7 @@
  * segment.c - see segment.h.
  */
 #include "shared/segment.h"
+#include "shared/parent_job.h"
 
 #include "base/atomics.h"
 #include "base/directory.h"
@@ -268,8 +269,9 @@ static void attach_locked(void)
 {
     static char unfinished[sizeof path + 8]; /* too large for the stack of a signal handler; attach_lock protects it */
     int lock_fd = -1, map_fd = -1;
-    describe_process();
     sg_options_default_dir();
+    sg_parent_job_adopt();
+    describe_process();
     name_file();
     name_unfinished(unfinished);
     long result = open_directory();

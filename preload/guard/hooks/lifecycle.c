@@ -25,6 +25,7 @@
 #include "watch/victim.h"
 #include "shared/decision_lock.h"
 #include "shared/givers.h"
+#include "shared/parent_job.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
 #include "base/compiler.h"
@@ -268,13 +269,14 @@ static void at_quick_end(void *unused)
 
 enum { ENTRIES_MAX = 400 };
 
+static char entry[2][SG_JOB_BYTES + 64] SG_AT_START; /* the job's variables, as set_variables has set them */
+
 /* Sets environment variables as setenv does, but in static memory. A program that never allocates must not begin to
  * because of this library; most processes start without a heap, a record, or a page for it. Code that changes the
  * environment later copies the list first, as it must for the list that the kernel made. */
 static bool set_variables(const char *const name[], const char *const value[], unsigned count)
 {
     static char *list[ENTRIES_MAX] SG_AT_START;
-    static char entry[2][SG_JOB_BYTES + 64] SG_AT_START;
     unsigned kept = 0;
     for (char **at = environ; at != NULL && *at != NULL; at++) {
         bool is_ours = false;
@@ -298,14 +300,32 @@ static bool set_variables(const char *const name[], const char *const value[], u
     return true;
 }
 
+/* Replaces the two variables by new texts, as another thread may be reading the old ones. Where the program has changed
+ * the environment itself, it has copied the list and not the texts. */
+static void tell_job(void)
+{
+    static char adopted[2][SG_JOB_BYTES + 64];
+    struct sg_text job = sg_text_begin(adopted[0], sizeof adopted[0]),
+                   first = sg_text_begin(adopted[1], sizeof adopted[1]);
+    sg_text_add(&job, SG_VARIABLE_PREFIX "JOB=");
+    sg_text_add(&job, sg_options.job);
+    sg_text_add(&first, SG_VARIABLE_FIRST "=");
+    sg_text_add_number(&first, sg_options.first_pid);
+    for (unsigned i = 0; i < 2; i++)
+        for (char **at = environ; at != NULL && *at != NULL; at++)
+            if (*at == entry[i])
+                sg_store(at, adopted[i]);
+}
+
 /* Puts the job's name and the PID of its first process into the environment, for child processes. These are the only
  * changes of the environment. */
 static void begin_job(void)
 {
     char number[24];
-    if (sg_options.first_pid != 0)
+    if (sg_options.first_pid != 0 && sg_options.named_by == 0)
         return;
-    sg_options.first_pid = sg_options.named_by != 0 ? sg_options.named_by : sg_sys_getpid();
+    if (sg_options.first_pid == 0) /* else it has adopted its parent's job already */
+        sg_options.first_pid = sg_options.named_by != 0 ? sg_options.named_by : sg_sys_getpid();
     struct sg_text text = sg_text_begin(number, sizeof number);
     sg_text_add_number(&text, sg_options.first_pid);
     const char *const name[] = {sg_option_table[SG_OPTION_JOB].variable, SG_VARIABLE_FIRST};
@@ -355,6 +375,7 @@ __attribute__((constructor)) static void set_up(void)
         (void)on_exit(at_exit, NULL);
         (void)__cxa_at_quick_exit(at_quick_end, &__dso_handle);
         register_fork();
+        sg_parent_job_tell = tell_job;
         begin_job();
         if (sg_options.oom_score_adj != INT64_MIN)
             set_oom_score(sg_options.oom_score_adj);
