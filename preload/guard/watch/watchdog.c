@@ -255,11 +255,11 @@ void sg_watchdog_begin_child(void)
  * asked: they fork fast. */
 static void note_family(void)
 {
-    uint64_t anonymous = 0, granted = sg_load_relaxed(&sg_own->slot.granted_bytes);
+    uint64_t mapped = sg_load_relaxed(&sg_own->slot.granted_bytes) + sg_load_relaxed(&sg_tracker_maps.open_bytes);
     is_large_family = false;
-    if (granted < FAMILY_LEAST || granted >= HOLDS_MUCH)
+    if (mapped < FAMILY_LEAST || needs_watchdog())
         return;
-    anonymous = sg_procfs_anonymous_bytes(0);
+    uint64_t anonymous = sg_procfs_anonymous_bytes(0);
     is_large_family = anonymous >= FAMILY_LEAST && anonymous * (sg_procfs_children() + 2u) >= HOLDS_MUCH;
 }
 

@@ -218,7 +218,7 @@ os.wait()
 
 
 WORKERS = """
-block = malloc({mib} * MIB)
+block = {take}
 ctypes.memset(block, 1, {mib} * MIB)
 for _ in range(3):
     child = os.fork()
@@ -230,10 +230,11 @@ ready()
 """
 
 
+@pytest.mark.parametrize("take", ["malloc({mib} * MIB)", "libc.mmap(None, {mib} * MIB, 3, 0x4022, -1, 0)"], ids=["heap", "sparse"])
 @pytest.mark.parametrize(("mib", "watched"), [(100, [1, 2]), (150, [0, 1, 2]), (20, [])])
-def test_workers_are_watched_whose_family_may_hold_much(place, mib, watched):
+def test_workers_are_watched_whose_family_may_hold_much(place, mib, watched, take):
     """Each may copy all that it shares with the parent, and asks for nothing: from the first on that makes it 256 MiB."""
-    tenant = place.player(WORKERS.format(mib=mib))
+    tenant = place.player(WORKERS.format(mib=mib, take=take.format(mib=mib)))
     workers = [pid for pid in tenant.ready() if pid != "ok"]
     for number in watched:
         wait_until(lambda number=number: workers[number] in [place.ledger.get("pid", i) for i in place.ledger.taken()])
