@@ -428,7 +428,8 @@ struct sg_tracker_scan sg_tracker_scan(void)
     scan.table = &sg_tracker_cuda;
     sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
     sg_entry_set_managed_missing(scan.managed_missing);
-    scan.open_anonymous = sg_load_relaxed(&sg_tracker_maps.open_bytes) != 0 ? sg_procfs_anonymous_bytes(0) : 0;
+    bool has_sparse = sg_load_relaxed(&sg_tracker_maps.open_bytes) != 0 || sg_load_relaxed(&sparse.extent) != 0;
+    scan.open_anonymous = has_sparse ? sg_procfs_anonymous_bytes(0) : 0;
     scan_maps(&scan);
     scan_copies(&scan);
     publish_open(&scan);
