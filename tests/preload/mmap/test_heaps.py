@@ -1,5 +1,6 @@
 """Heaps in writable MAP_NORESERVE mappings, from which blocks come without a call: mimalloc in PyTorch for aarch64, jemalloc in Polars."""
 
+import re
 import time
 
 import pytest
@@ -32,7 +33,7 @@ def test_once_the_limit_is_exceeded_all_requests_are_refused(guard, tmp_path):
     assert answers[:5] == ["ok", "ok", "ENOMEM", "ENOMEM", "ENOMEM"]
     assert answers[5] <= 2 * MIB, "above the limit by more than small requests may exceed it"
     (event,) = [event["what"] for event in take.done.process()["events"] if "limit" in event["what"]]
-    assert event.startswith("holds 25") and "above its limit of 200.0 MiB" in event
+    assert re.match(r"holds 2[3-6]\d\.\d MiB, above its limit of 200\.0 MiB: ", event), "the watchdog may have seen it half written"
 
 
 def test_report_says_what_was_written(guard, tmp_path):
