@@ -24,13 +24,12 @@ set -e
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$1"
 cd "$1"
-mkdir -p usr var/lib var/cache var/log var/tmp run tmp dev proc sys root build image .upper .work
+mkdir -p usr var/lib var/log var/tmp run tmp dev proc sys root build image .upper .work
 for each in bin sbin lib lib64; do ln -s "usr/$each" "$each"; done
 ln -s ../run var/run
 cp -a /etc etc
 cp -a "$2/etc/." etc
 cp -a /var/lib/pam var/lib/pam
-cp -a /var/cache/debconf var/cache/debconf
 mount -t overlay overlay -o "lowerdir=$2/usr:/usr,upperdir=$1/.upper,workdir=$1/.work" usr
 mount --rbind /dev dev
 mount -t proc proc proc

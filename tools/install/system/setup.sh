@@ -420,6 +420,9 @@ END
 
 # ---- logins and services --------------------------------------------------------------------------------------------
 
+change_pam() { # OPTION NAME
+    DEBIAN_FRONTEND=noninteractive DEBCONF_SYSTEMRC=$root$files/debconf.conf pam-auth-update ${root:+--root "$root"} "$@"
+}
 set_up_logins() {
     together=$(cd "$root/" && for each in etc/pam.d/common-* var/lib/pam/*; do [ ! -f "$each" ] || printf '/%s ' "$each"; done)
     for each in /etc/security/pam_env.conf /etc/environment; do
@@ -431,7 +434,7 @@ set_up_logins() {
     if [ -n "$together" ] && [ -d "$root/usr/share/pam-configs" ]; then
         config=/usr/share/pam-configs/sparkguard
         [ -e "$root$config" ] || put "$config" 644 <"$root$files/pam-config"
-        record pam && DEBIAN_FRONTEND=noninteractive together pam-auth-update ${root:+--root "$root"} --enable sparkguard
+        record pam && together change_pam --enable sparkguard
         grep -qsF "$files/pam_env.conf" "$root/etc/pam.d/common-session" ||
             miss 'logins: pam-auth-update has not put the guard into /etc/pam.d/common-session'
     elif [ -d "$root/etc/pam.d" ] && [ -n "$together" ]; then
@@ -603,8 +606,7 @@ unlink_all() {
 undo_logins() {
     has pam || return 0
     together=$(cd "$kept/after" && find etc/pam.d var/lib/pam -type f | sed 's,^,/,')
-    separate || DEBIAN_FRONTEND=noninteractive pam-auth-update ${root:+--root "$root"} --remove sparkguard ||
-        miss 'pam-auth-update --remove sparkguard has failed'
+    separate || change_pam --remove sparkguard || miss 'pam-auth-update --remove sparkguard has failed'
     for each in $together; do lose "$each"; done
     forget pam
     restore /usr/share/pam-configs/sparkguard
