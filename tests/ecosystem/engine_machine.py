@@ -30,6 +30,7 @@ ln -s ../run var/run
 cp -a /etc etc
 cp -a "$2/etc/." etc
 cp -a /var/lib/pam var/lib/pam
+install -D /var/lib/dpkg/info/libpam-runtime.templates var/lib/dpkg/info/libpam-runtime.templates # for pam-auth-update
 mount -t overlay overlay -o "lowerdir=$2/usr:/usr,upperdir=$1/.upper,workdir=$1/.work" usr
 mount --rbind /dev dev
 mount -t proc proc proc
