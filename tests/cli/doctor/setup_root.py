@@ -30,21 +30,30 @@ STATE = "var/lib/sparkguard-setup"
 WRAPPERS = "usr/local/lib/sparkguard"
 PROGRAMS = ("usr/bin/sparkguard-runtime", "usr/sbin/dockerd", "usr/bin/podman", "usr/bin/containerd", "usr/bin/crun", "usr/sbin/runc")
 # In the place of containerd, where that is not installed: its version 1.6, of which nothing is left out here that a set-up meets.
-# A table of runtimes in the file takes the place of the one by default, and an imported file's plugins that of the file's.
+# A table of runtimes in the file takes the place of the one by default, and an imported file's plugins that of the file's. With NEWEST 3
+# it is version 2 of containerd, which makes version 3 of every file and quotes with the other sign.
 CONTAINERD_DUMP = """#!/usr/bin/python3
 import glob, sys, tomllib
+NEWEST = 2
+quote = "'" if NEWEST == 3 else chr(34)
 def emit(name, table):
     for key, value in table.items():
         if not isinstance(value, dict):
-            print(f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, int) else chr(34) + value + chr(34)}"
+            print(f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, int) else quote + value + quote}"
                   if not isinstance(value, list) else f"{key} = {value}".replace("'", '"'))
     for key, value in table.items():
         if isinstance(value, dict):
             inner = f"{name}.{key}" if name else key
-            print(f'[{inner}]'.replace("io.containerd.grpc.v1.cri", '"io.containerd.grpc.v1.cri"').replace("io.containerd.cri.v1.runtime", '"io.containerd.cri.v1.runtime"'))
+            for plugin in ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"):
+                inner = inner.replace(plugin, quote + plugin + quote) if quote + plugin not in inner else inner
+            print(f"[{inner}]")
             emit(inner, value)
 with open(sys.argv[sys.argv.index("--config") + 1], "rb") as file:
     given = tomllib.load(file)
+if NEWEST == 3 and given.get("version") == 2:
+    given["version"] = 3
+    if "io.containerd.grpc.v1.cri" in given.get("plugins", {}):
+        given["plugins"]["io.containerd.cri.v1.runtime"] = given["plugins"].pop("io.containerd.grpc.v1.cri")
 kind = "io.containerd.cri.v1.runtime" if given.get("version") == 3 else "io.containerd.grpc.v1.cri"
 for path in [path for pattern in given.get("imports", []) for path in sorted(glob.glob(pattern))]:
     with open(path, "rb") as file:

@@ -275,15 +275,19 @@ def test_a_containerd_that_cannot_be_asked_is_left(root):
     assert f"left: containerd, /{CONTAINERD}: containerd config dump does not say" in root.set_up(status=1)
 
 
+@pytest.mark.parametrize("newest", [2, 3])
 @pytest.mark.parametrize("text", ["", "version = 2\n", 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd]\nsnapshotter = "zfs"\n'])
-def test_the_runtimes_that_containerd_has_by_itself_stay(root, text):
+def test_the_runtimes_that_containerd_has_by_itself_stay(root, text, newest):
     """A table of runtimes in the file takes their place."""
+    root.write("usr/bin/containerd", root.read("usr/bin/containerd").replace("NEWEST = 2", f"NEWEST = {newest}"), 0o755)
     root.write(CONTAINERD, text)
     root.set_up()
     dump = subprocess.run([root.path / "usr/bin/containerd", "--config", root.path / CONTAINERD, "config", "dump"], capture_output=True, text=True).stdout
+    plugin = "io.containerd.cri.v1.runtime" if newest == 3 else "io.containerd.grpc.v1.cri"
     for name, program in (("runc", ""), ("sparkguard", f"/{WRAPPERS}/containerd-runtime")):
-        section = dump.partition(f'[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}.options]\n')[2]
-        assert section.startswith(f'BinaryName = "{program}"\n')
+        section = dump.replace("'", '"').partition(f'[plugins."{plugin}".containerd.runtimes.{name}.options]\n')[2]
+        assert section.startswith(f'BinaryName = "{program}"\n'), dump
+    assert root.read(CONTAINERD).startswith(text or f"# sparkguard-doctor --setup: begin\nversion = {newest}\n")
 
 
 def test_no_service_of_roots_and_no_root_joins_the_groups_directory(root):

@@ -362,6 +362,12 @@ set_up_containerd() {
     fi
     plugin=io.containerd.grpc.v1.cri
     case $before in *io.containerd.cri.v1.runtime*) plugin=io.containerd.cri.v1.runtime ;; esac
+    written=$plugin # containerd 2 tells what it makes of a file of version 2
+    if [ -n "$version" ]; then
+        version=$(printf '%s\n' "$before" | grep '^version = ' || echo "$version")
+    elif grep -q '^version *= *2' "$new"; then
+        written=io.containerd.grpc.v1.cri
+    fi
     if printf '%s\n' "$before" | grep -q '^disabled_plugins = .*cri["\047]'; then
         rm -f "$new"
         say 'containerd serves no Kubernetes here: its CRI plugin is disabled.'
@@ -380,12 +386,13 @@ set_up_containerd() {
     wrap containerd "$(program "${next:-runc}")" || { rm -f "$new" && return 1; }
     { [ -n "$version" ] || cat "$new"; } >"$new.block"
     { echo "$begin" && printf '%s' "${version:+$version
-}" && sed "s/@PLUGIN@/$plugin/" "$root$files/containerd.toml" &&
+}" && sed "s/@PLUGIN@/$written/" "$root$files/containerd.toml" &&
         { [ "$cgroup" != true ] || echo '    SystemdCgroup = true'; } && echo "$end"; } >>"$new.block" && mv_content "$new.block" "$new"
     if ! only_more "$new"; then
         # A table of runtimes in the file takes the place of those that containerd has by itself: they are named with ours.
-        { sed '$d' "$new" && printf '%s\n' "$before" | awk -v start="[plugins.\"$plugin\".containerd.runtimes." '
-            /^ *\[/ {line = $0; gsub(/^ *|\047/, "", line); inside = index(line, start) == 1} inside && NF' && echo "$end"; } >"$new.block" &&
+        { sed '$d' "$new" && printf '%s\n' "$before" | awk -v start="plugins.$plugin.containerd.runtimes." '
+            /^ *\[/ {line = $0; gsub(/[] \047"[]/, "", line); inside = index(line, start) == 1} inside && NF' | sed "s/$plugin/$written/" &&
+            echo "$end"; } >"$new.block" &&
             mv_content "$new.block" "$new"
         if ! only_more "$new"; then
             rm -f "$new"
