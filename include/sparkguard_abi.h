@@ -90,6 +90,7 @@ enum sg_slot_flag {
     SG_SLOT_LIMIT_BOUND = 1u << 10,   /* as the limit */
     SG_SLOT_RESERVE_BOUND = 1u << 11, /* as the reserve of the machine */
     SG_SLOT_SILENT = 1u << 13,        /* registry entry only, set by others: left a question for memory unanswered */
+    SG_SLOT_TRIMS = 1u << 14,         /* registry entry only: its heap may have much to give back, and will if asked */
 };
 
 /* ---- the frozen part -------------------------------------------------------------------------------------------- */

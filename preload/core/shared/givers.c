@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/syscall.h"
+#include "base/text.h"
 #include "shared/claims.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
@@ -27,6 +28,25 @@ static bool can_give(const struct sg_registry_entry *entry)
     return entry->slot.job_hash != sg_own->slot.job_hash &&
            (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_GIVES) != 0 && sg_entry_is_live(entry) &&
            sg_load(&entry->slot.state) != SG_STATE_REPLACED;
+}
+
+/* Whether the process is of this user, as far as its number here tells: another one's heap is not to be asked. */
+static SG_APART bool is_of_this_user(const struct sg_registry_entry *entry)
+{
+    char path[32];
+    struct stat info = {0};
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, "/proc/");
+    sg_text_add_number(&text, entry->slot.pid);
+    return sg_load(&entry->pid_namespace) == sg_own->pid_namespace && sg_sys_stat(path, &info) == 0 &&
+           info.st_uid == (uid_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+}
+
+/* Whether the heap of the process may have much to give (trim.h), which no claim and no share concerns. */
+static bool can_trim(const struct sg_registry_entry *entry)
+{
+    return (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_TRIMS) != 0 && entry != sg_entry_own() &&
+           sg_entry_is_live(entry) && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
 /* Whether the process left a question unanswered until nobody waited any more: it is stopped, or its callback hangs. */
@@ -62,8 +82,8 @@ static bool was_asked(const struct sg_givers_asked *asked, uint32_t number)
     return false;
 }
 
-/* Returns the number of the process that is asked next: of those that were not asked yet, one of the job to which the
- * most is lent, and there the one that holds the most. SG_ENTRY_CAPACITY: there is none. */
+/* Returns the number of the process that is asked next: of those that were not asked yet, one whose heap may have much
+ * to give; else one of the job to which the most is lent, and there the one that holds the most. SG_ENTRY_CAPACITY: there is none. */
 static uint32_t find_next(const struct sg_givers_asked *asked)
 {
     struct sg_registry *registry = sg_entry_registry();
@@ -73,6 +93,8 @@ static uint32_t find_next(const struct sg_givers_asked *asked)
         return SG_ENTRY_CAPACITY;
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (can_trim(entry) && !is_silent(entry) && !was_asked(asked, i) && is_of_this_user(entry))
+            return i;
         bool is_next = can_give(entry) && !is_silent(entry) && !was_asked(asked, i);
         uint64_t lent = is_next ? sg_claims_lent_to(entry->slot.job_hash) : 0;
         uint64_t held = sg_load(&entry->slot.granted_bytes);
@@ -89,7 +111,8 @@ static uint32_t find_next(const struct sg_givers_asked *asked)
 static bool has_answered(const struct sg_givers_asked *asked, uint32_t which)
 {
     const struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), asked->entry[which]);
-    return !can_give(entry) || (int32_t)(sg_load(&entry->pressure_answered) - asked->sequence[which]) >= 0;
+    return (!can_give(entry) && !can_trim(entry)) ||
+           (int32_t)(sg_load(&entry->pressure_answered) - asked->sequence[which]) >= 0;
 }
 
 bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
@@ -109,7 +132,10 @@ bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
         asked->since_ns = asked->has_answered ? now : asked->since_ns;
         return asked->count != 0;
     }
-    asked->sequence[asked->count] = put_question(sg_entry_at(sg_entry_registry(), next), bytes);
+    struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), next);
+    asked->sequence[asked->count] = put_question(entry, bytes);
+    if (can_trim(entry))
+        sg_peers_call(); /* its watchdog answers */
     asked->since_ns = now;
     asked->entry[asked->count++] = (uint16_t)next;
     return true;

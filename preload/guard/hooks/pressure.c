@@ -9,6 +9,7 @@
 
 #include "account/thread_record.h"
 #include "admit/admission.h"
+#include "admit/reclaim/trim.h"
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/syscall.h"
@@ -53,6 +54,7 @@ static void *serve(void *ignored)
         uint32_t asked = sg_givers_wait(seen, is_soon ? left_ns : LOOK_NS, &bytes);
         if (asked != seen) {
             seen = asked;
+            (void)sg_trim_heap(bytes);
             sg_givers_call(bytes);
             answer_at_ns = sg_clock_ns(CLOCK_MONOTONIC) + later_ns;
         }

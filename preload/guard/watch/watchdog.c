@@ -14,6 +14,7 @@
 #include "base/procfs.h"
 #include "watch/victim.h"
 #include "admit/headroom.h"
+#include "admit/reclaim/trim.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/segment.h"
@@ -200,8 +201,10 @@ static void work(void)
         uint32_t called = sg_load(&sg_entry_registry()->call);
         uint64_t pause = check_machine(), now = sg_clock_ns(CLOCK_MONOTONIC);
         const struct timespec timeout = {0, (long)pause};
+        sg_trim_answer();
         if (now - checked_ns >= SECOND_NS) {
             checked_ns = now;
+            sg_trim_show();
             if (sg_service_thread_is_alone())
                 break;
         }

@@ -1,16 +1,25 @@
 """glibc keeps freed memory in its arenas: before a request is refused for the reserve, the heap gives it back."""
 
+import os
+import subprocess
+
 import pytest
+from lib.ledger import SHARING, Ledger
+from lib.waiting import wait_until
 
 EVENT = "gave freed heap back before a refusal for the reserve"
 QUIET = {"SPARKGUARD_RESERVE": "32M"}
 
 
+def in_jail(guard, jail, program, *words):
+    """The command: the shell goes in first, unguarded, and becomes the program."""
+    script = f'echo $$ > {jail}/cgroup.procs && LD_PRELOAD={guard.library} exec "$@"'
+    return ["/bin/sh", "-c", script, "sh", guard.build / "tests/programs" / program, *words]
+
+
 def ask(guard, jail, what, **env):
     """The answers, and whether the record has the event."""
-    script = f'echo $$ > {jail}/cgroup.procs && LD_PRELOAD={guard.library} exec "$@"'
-    command = ["/bin/sh", "-c", script, "sh", guard.build / "tests/programs/freed_arenas", what]
-    done = guard.run(command, env={**QUIET, **env}, preload=[])
+    done = guard.run(in_jail(guard, jail, "freed_arenas", what), env={**QUIET, **env}, preload=[])
     assert done.returncode == 0, done.stderr
     events = [event["what"] for event in done.process()["events"]]
     return done.stdout.split(), EVENT in events
@@ -26,9 +35,50 @@ def test_a_heap_that_cannot_give_enough_or_has_no_locks_is_left_alone(guard, jai
 
 
 def test_a_limit_asks_no_heap(guard, jail):
-    assert ask(guard, jail, "threads", SPARKGUARD_LIMIT="200M") == (["refused"], False)
+    assert ask(guard, jail, "threads", SPARKGUARD_LIMIT="280M") == (["refused"], False)
 
 
 def test_a_handler_in_the_midst_of_malloc_waits_for_no_lock_of_the_heap(guard, jail):
     answers, _ = ask(guard, jail, "handler")
     assert len(answers) == 3 and set(answers) <= {"granted", "refused"}
+
+
+TRIMS = 1 << 14  # SG_SLOT_TRIMS
+
+
+@pytest.fixture
+def holder(guard, jail):
+    """A process that keeps 280 MiB of freed heap, and says so in its entry."""
+    process = guard.popen(in_jail(guard, jail, "freed_arenas", "hold"), env=QUIET, preload=[], stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    ledger = Ledger(guard.directory)
+    wait_until(lambda: any(ledger.get("flags", number) & TRIMS for number in ledger.taken()), "it offers its freed heap")
+    yield process, ledger
+    process.communicate("\n", timeout=60)
+
+
+def take(guard, jail, *commands, **env):
+    done = guard.run(in_jail(guard, jail, "admit_take", *commands), env={**QUIET, **env}, preload=[])
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_what_another_process_has_freed_is_given_back_before_a_refusal(guard, jail, holder):
+    assert take(guard, jail, "malloc", "300M") == ["ok"]
+    _, ledger = holder
+    asked = ledger.taken()[0]
+    assert ledger.get("pressure_asked", asked) == 1
+    wait_until(lambda: ledger.get("pressure_answered", asked) == 1, "it answers")  # granted while the heap still gives back
+    assert ledger.get("flags", asked) & TRIMS == 0  # not asked again for a while
+
+
+@pytest.mark.parametrize("user, questions", [(None, 1), (65534, 0)], ids=["own", "another's"])
+def test_only_processes_of_the_same_user_are_asked(place, user, questions):
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    place.take("malloc 1M")  # makes the ledger
+    with subprocess.Popen(["sleep", "1000"], user=user) as other:
+        with place.ledger.entry(40, pid=other.pid, flags=SHARING | TRIMS, pid_namespace=os.stat("/proc/self/ns/pid").st_ino):
+            assert place.take("malloc 9G") == ["ENOMEM"]
+            assert place.ledger.get("pressure_asked", 40) == questions
+        other.kill()

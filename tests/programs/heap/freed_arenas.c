@@ -3,8 +3,9 @@
  * one more block of 300 MiB. glibc keeps what was freed: other blocks lie above it. Prints "granted" or "refused".
  *
  * WHAT: threads (four threads take 60 MiB each, in arenas of their own), alone (the only thread takes 240 MiB), little
- * (four threads take 10 MiB each, and 500 are asked for), handler (as threads; meanwhile the main thread allocates and frees, and three times a
- * signal handler asks for a mapping of 300 MiB in the midst of that; prints "granted" and "refused" for each).
+ * (four threads take 10 MiB each, and 500 are asked for), hold (four threads take 70 MiB each; then prints "ready" and
+ * waits for a line), handler (as threads; meanwhile the main thread allocates and frees, and three times a signal
+ * handler asks for a mapping of 300 MiB in the midst of that; prints "granted" or "refused" for each).
  */
 #include <pthread.h>
 #include <signal.h>
@@ -24,7 +25,7 @@ static size_t bytes_each;
 static volatile sig_atomic_t answers;
 static pthread_barrier_t barrier;
 
-static void *fill_and_free(void *list_of_last)
+static void fill(void *list_of_last)
 {
     void **first = NULL;
     for (size_t taken = 0; taken < bytes_each; taken += BLOCK_BYTES) {
@@ -35,17 +36,22 @@ static void *fill_and_free(void *list_of_last)
         first = block;
     }
     *(void **)list_of_last = first; /* stays: it lies above all others */
-    for (void **block = *first; block != NULL;) {
+}
+
+static void free_all_but(void **last)
+{
+    for (void **block = *last; block != NULL;) {
         void **next = *block;
         free(block);
         block = next;
     }
-    return NULL;
 }
 
 static void *work(void *last)
 {
-    fill_and_free(last);
+    fill(last);
+    pthread_barrier_wait(&barrier);
+    free_all_but(*(void **)last);
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier); /* a thread that ends leaves its arena to others */
     return NULL;
@@ -84,14 +90,20 @@ int main(int count, char **words)
     static void *last[THREADS];
     pthread_t thread[THREADS];
     int threads = strcmp(what, "alone") != 0 ? THREADS : 0;
-    bytes_each = (strcmp(what, "little") == 0 ? 10 : threads != 0 ? 60 : 240) * MIB;
+    int is_holder = strcmp(what, "hold") == 0;
+    bytes_each = (strcmp(what, "little") == 0 ? 10 : is_holder ? 70 : threads != 0 ? 60 : 240) * MIB;
     pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
     for (int i = 0; i < threads; i++)
         NEED(pthread_create(&thread[i], NULL, work, &last[i]) == 0);
     if (threads == 0)
-        fill_and_free(&last[0]);
+        fill(&last[0]);
+    pthread_barrier_wait(&barrier); /* the heap holds all at once */
+    if (threads == 0)
+        free_all_but(last[0]);
     pthread_barrier_wait(&barrier);
-    if (strcmp(what, "handler") == 0)
+    if (is_holder)
+        NEED(write(1, "ready\n", 6) == 6 && getchar() != EOF);
+    else if (strcmp(what, "handler") == 0)
         ask_in_handler();
     else
         puts(malloc((bytes_each < 60 * MIB ? 500 : 300) * MIB) != NULL ? "granted" : "refused");

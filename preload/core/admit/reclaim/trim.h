@@ -1,5 +1,6 @@
 /*
- * trim.h - lets glibc's heap give freed memory back before a request is refused for the reserve.
+ * trim.h - lets glibc's heap give freed memory back before a request of this process, or of another one of the same
+ * user, is refused for the reserve.
  *
  * glibc keeps what programs free: in the middle of an arena, and in the arenas of other threads. malloc_trim gives it
  * back, but takes the locks of all arenas, and the thread that asks may hold one: its request may come from a signal
@@ -19,5 +20,12 @@ void sg_trim_set_heap(void);
 /* Lets the heap give back what it can, if its free memory could cover `missing_bytes`; at most once a second. True: it
  * has given some back, so the request may be judged again. Any thread, also in signal handlers, without a lock. */
 bool sg_trim_heap(uint64_t missing_bytes);
+
+/* On the watchdog's thread, each round: answers a question of another process for memory (givers.h) by letting the heap
+ * give back what it can. Waits for nothing. */
+void sg_trim_answer(void);
+
+/* On the watchdog's thread, once a second: shows in this process's entry whether its heap may have much to give. */
+void sg_trim_show(void);
 
 #endif
