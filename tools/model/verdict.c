@@ -223,7 +223,8 @@ static char *enough_of(const struct run *run)
         return text_format("; a limit of %s would have been enough for %s", size, what);
     }
     sg_format_size_up(size, run->missing_bytes);
-    return text_format("; %s more would have been enough for %s", size, what);
+    return text_format("; %s more of the %s memory would have been enough for %s", size,
+                       run->last->reason == SG_REASON_DEVICE ? "device's" : "usable", what);
 }
 
 /* Returns how near the run came to a refusal: "took at most 82 % of what was usable". The share is rounded up. It compares

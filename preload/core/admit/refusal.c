@@ -168,8 +168,11 @@ static void add_way_out(struct sg_text *text, const struct sg_request *request, 
         sg_format_size_up(size, missing);
     sg_text_add(text, is_limit ? "; a limit of " : "; ");
     sg_text_add(text, size);
-    sg_text_add(text, is_limit ? " would have been enough for this request"
-                               : " more would have been enough for this request");
+    if (answer->reason == SG_REASON_DEVICE)
+        sg_text_add(text, " more of the device's memory");
+    else if (!is_limit)
+        sg_text_add(text, answer->cgroup_bytes != 0 ? " more of the cgroup's memory" : " more of the machine's memory");
+    sg_text_add(text, " would have been enough for this request");
 }
 
 struct sg_refusal_last sg_refusal_last SG_AT_FORK;

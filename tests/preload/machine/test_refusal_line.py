@@ -52,7 +52,7 @@ def test_a_job_far_over_its_limit_is_told_a_limit_that_holds_what_it_has(guard):
 
 def test_what_would_have_been_enough_for_the_reserve(guard, tmp_path):
     line = ask(guard, 300 * MIB, env=machine(tmp_path, GIB, 200 * MIB)).stderr.strip()
-    match = re.search(r": ([\d.]+) MiB usable, 64\.0 MiB kept in reserve .*; ([\d.]+) MiB more would have been enough for this request$", line)
+    match = re.search(r": ([\d.]+) MiB usable, 64\.0 MiB kept in reserve .*; ([\d.]+) MiB more of the machine's memory would have been enough for this request$", line)
     assert match, line
     assert abs(float(match[2]) - (300 + 64 - float(match[1]))) < 0.25
 
@@ -99,7 +99,7 @@ def test_the_largest_guarded_process_is_named_for_the_reserve(guard, tmp_path):
     env = machine(tmp_path, 4 * GIB, 7 * GIB // 2)
     with Holder(guard, 3 * GIB, env) as pid:
         line = ask(guard, GIB, env=env).stderr.strip()
-    assert re.search(rf"; largest other: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more would have been enough for this request$", line), line
+    assert re.search(rf"; largest other: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more of the machine's memory would have been enough for this request$", line), line
 
 
 OTHER_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -116,7 +116,7 @@ def test_a_holder_of_another_container_is_named_by_its_job(guard, tmp_path, job,
     try:
         assert holder.stdout.readline() == "ready\n"
         line = ask(guard, GIB, env=env).stderr.strip()
-        assert re.search(rf"; largest other: job {re.escape(shown)}, 3\.0 GiB; [\d.]+ MiB more would", line), line
+        assert re.search(rf"; largest other: job {re.escape(shown)}, 3\.0 GiB; [\d.]+ MiB more of the machine's memory would", line), line
     finally:
         holder.communicate("", timeout=60)
 

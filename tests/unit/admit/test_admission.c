@@ -892,8 +892,8 @@ CHILD_TEST(a_refusal_is_counted_recorded_and_said_once_a_second)
     if (is_within_a_second)
         CHECK_TEXT(without_holder(said()),
                    "sparkguard: refused call of 12.0 GiB: 10.0 GiB usable, 1.0 GiB kept in reserve "
-                   "(SPARKGUARD_RESERVE); this process holds 3.0 GiB, peak 3.0 GiB; 3.0 GiB more would have been "
-                   "enough for this request\n");
+                   "(SPARKGUARD_RESERVE); this process holds 3.0 GiB, peak 3.0 GiB; 3.0 GiB more of the "
+                   "machine's memory would have been enough for this request\n");
 }
 
 CHILD_TEST(small_refusals_are_all_counted_but_recorded_once_a_second)
