@@ -62,7 +62,7 @@ void (*sg_parent_job_tell)(void) SG_AT_START;
 void sg_parent_job_adopt(void)
 {
     const uint64_t pids = UINT64_C(1) << 22; /* SG_RUN */
-    char names[2048];
+    static char names[2048]; /* too large for the stack of a signal handler; segment.c's lock protects it */
     struct stat info = {0};
     struct search search = {.parent = (uint32_t)sg_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0)};
     if (sg_options.named_by != sg_sys_getpid() || search.parent <= 1)
