@@ -42,7 +42,7 @@ def blocks(program, tmp_path, record_property):
         given = [word for name, value in variables.items() for word in ("-E", f"{name}={value}")] if EMULATOR else []
         done = subprocess.run([*EMULATOR, *given, program, LIBRARY, str(mib), str(count)], capture_output=True, text=True, env=None if EMULATOR else variables)
         assert done.returncode != 2, done.stderr
-        record_property("note", (LIBRARY.parent / "version").read_text().strip())
+        record_property("note", (LIBRARY.parent / "version").read_text().strip() + ", under qemu-user" * bool(EMULATOR))
         said = done.stdout.split()
         return int(said[-1]) if said else 0, done.returncode == 0
 
