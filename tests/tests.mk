@@ -75,8 +75,8 @@ $(unit_names:%=$(BUILD)/tests/unit/%): $(BUILD)/libsparkguard-core.a
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $(filter %.o,$^) \
 	    -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(UNIT_LIBS)
 $(patsubst %,$(BUILD)/tests/unit/%,$(basename $(notdir $(wildcard tests/unit/watch/test_*.c)))): $(BUILD)/libsparkguard-watch.a
-$(BUILD)/tests/unit/test_need $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
-$(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
+$(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
+$(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
 
 # Small programs the tests run: plain C; those of the folder cuda need CUDA and are built three ways.
 program_flags = -std=gnu11 -D_GNU_SOURCE -include tests/lib/old_libc.h -O1 -g -Wall -Wextra -fno-builtin -Iinclude -Itests/programs -pthread

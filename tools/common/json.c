@@ -12,21 +12,6 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-static void *allocate(size_t bytes)
-{
-    return tool_allocate(bytes, 1);
-}
-
-static void free_nothing(void *block)
-{
-    (void)block;
-}
-
-__attribute__((constructor)) static void begin(void)
-{
-    json_set_alloc_funcs(allocate, free_nothing);
-}
-
 json_t *json_of_text(const char *text)
 {
     if (text == NULL)

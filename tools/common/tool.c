@@ -5,6 +5,7 @@
 #include "common/tool.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,22 @@ void *tool_allocate(size_t count, size_t bytes_each)
     if (block == NULL)
         tool_end_without_memory();
     return block;
+}
+
+static void *allocate_for_json(size_t bytes)
+{
+    return tool_allocate(bytes, 1);
+}
+
+static void free_nothing(void *block)
+{
+    (void)block;
+}
+
+/* Here, and not in json.c, which a tool that only reads JSON does not link. */
+__attribute__((constructor)) static void begin(void)
+{
+    json_set_alloc_funcs(allocate_for_json, free_nothing);
 }
 
 void *tool_grow(void *array, size_t count, size_t element_bytes)
