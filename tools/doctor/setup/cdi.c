@@ -29,35 +29,27 @@ static json_t *make_mount(const char *host, const char *container, const char *a
                      access, "nosuid", "nodev", "bind");
 }
 
-/* Adds a directory and the variable that names it, or says that it is missing: an engine makes no container with a mount
- * of what is not there. Returns whether it was added. */
-static bool add_directory(const struct doctor *doctor, json_t *edits, const char *host, const char *container,
-                          const char *variable)
-{
-    if (!doctor_exists(doctor, host)) {
-        char *printable = text_printable(host, true);
-        fprintf(stderr,
-                "sparkguard-doctor: %s is missing and left out: sparkguard-doctor --setup makes it, then make this "
-                "file anew\n",
-                printable);
-        return false;
-    }
-    char *setting = text_format("%s=%s", variable, container);
-    json_array_append_new(json_object_get(edits, "env"), json_string(setting));
-    json_array_append_new(json_object_get(edits, "mounts"), make_mount(host, container, "rw"));
-    return true;
-}
-
+/* A directory that is missing is left out: an engine makes no container with a mount of what is not there. The records
+ * of the container outlive it in the shared directory, so it keeps no history of its own in an image. */
 int setup_print_cdi(struct doctor *doctor, FILE *stream)
 {
     char *library = setup_find_library(doctor);
     if (library == NULL)
         return SETUP_NONE;
     char *shared = find_shared(doctor);
-    json_t *edits = json_pack("{s:[s], s:[o]}", "env", "LD_PRELOAD=/run/sparkguard/libsparkguard.so", "mounts",
-                              make_mount(library, "/run/sparkguard/libsparkguard.so", "ro"));
-    bool is_whole = add_directory(doctor, edits, shared, SETUP_SHARED, "SPARKGUARD_DIR");
-    is_whole = add_directory(doctor, edits, SETUP_HISTORY, SETUP_HISTORY, "SPARKGUARD_HISTORY") && is_whole;
+    bool is_whole = doctor_exists(doctor, shared);
+    json_t *edits =
+        json_pack("{s:[s,s], s:[o]}", "env", "LD_PRELOAD=/run/sparkguard/libsparkguard.so", "SPARKGUARD_HISTORY=off",
+                  "mounts", make_mount(library, "/run/sparkguard/libsparkguard.so", "ro"));
+    if (is_whole) {
+        json_array_append_new(json_object_get(edits, "env"), json_string("SPARKGUARD_DIR=" SETUP_SHARED));
+        json_array_append_new(json_object_get(edits, "mounts"), make_mount(shared, SETUP_SHARED, "rw"));
+    } else {
+        fprintf(stderr,
+                "sparkguard-doctor: %s is missing and left out: sparkguard-doctor --setup makes it, then make this "
+                "file anew\n",
+                text_printable(shared, true));
+    }
     json_print(json_pack("{s:s, s:s, s:[{s:s, s:o}]}", "cdiVersion", "0.5.0", "kind", "sparkguard/memory", "devices",
                          "name", "guarded", "containerEdits", edits),
                stream);

@@ -14,7 +14,6 @@
 enum { SETUP_DONE = 0, SETUP_PARTIAL = 1, SETUP_NONE = 3 };
 
 #define SETUP_SHARED "/run/sparkguard/shared"
-#define SETUP_HISTORY "/var/lib/sparkguard"
 #define SETUP_CONFIGURATION "/etc/sparkguard/runtime.conf"
 #define SETUP_WRAPPERS "/usr/local/lib/sparkguard"
 
