@@ -110,17 +110,10 @@ static void list_processes(struct doctor *doctor)
     char *path = text_format("%s/proc", doctor->root);
     DIR *stream = opendir(path);
     const struct dirent *entry;
-    size_t capacity = 0;
     while (stream != NULL && doctor->process_count < PROCESSES_MAX && (entry = readdir(stream)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        if (doctor->process_count == capacity) {
-            capacity = capacity ? 2 * capacity : 256;
-            struct doctor_process *more = tool_allocate(capacity, sizeof *more);
-            if (doctor->process_count > 0)
-                memcpy(more, doctor->processes, doctor->process_count * sizeof *more);
-            doctor->processes = more;
-        }
+        doctor->processes = tool_grow(doctor->processes, doctor->process_count, sizeof *doctor->processes);
         doctor->process_count += read_process(doctor, entry->d_name, &doctor->processes[doctor->process_count]);
     }
     if (stream != NULL)
