@@ -40,7 +40,7 @@ static const struct argp_option options[] = {
 };
 
 /* Takes the value of --setup. Returns false after a message on stderr. */
-static bool take_setup(struct request *request, const char *text)
+static bool parse_setup(struct request *request, const char *text)
 {
     request->has_setup = true;
     request->has_undo = text != NULL;
@@ -80,7 +80,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         request->daemon_json = argument;
         return 0;
     case KEY_SETUP:
-        return take_setup(request, argument) ? 0 : EINVAL;
+        return parse_setup(request, argument) ? 0 : EINVAL;
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* print getopt's message only, without argp's two lines about --help */
         return 0;

@@ -60,7 +60,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(base_name(*(char *const *)a), base_name(*(char *const *)b));
 }
 
-static void take_drop_in(struct drop_ins *list, char *path)
+static void add_drop_in(struct drop_ins *list, char *path)
 {
     for (size_t i = 0; i < list->count; i++)
         if (compare_names(&list->path[i], &path) == 0) {
@@ -84,7 +84,7 @@ static bool list_drop_ins(const struct doctor *doctor, const char *unit, struct 
         while (stream != NULL && (entry = readdir(stream)) != NULL) {
             size_t length = strlen(entry->d_name);
             if (length > 5 && strcmp(entry->d_name + length - 5, ".conf") == 0)
-                take_drop_in(list, text_format("%s/%s", folder, entry->d_name));
+                add_drop_in(list, text_format("%s/%s", folder, entry->d_name));
         }
         if (stream != NULL)
             closedir(stream);

@@ -37,7 +37,7 @@ static enum model_watchdog what_it_did(const struct model_event *event)
 
 /* Takes the end from the watchdog's event where no parent recorded it. SIGKILL and exit_group(137) take effect at once,
  * so the event tells signal and time of the end. A program may handle SIGTERM, so that event tells only the signal. */
-static void take_end_from_event(struct model_process *process, const struct model_event *event)
+static void set_end_by_event(struct model_process *process, const struct model_event *event)
 {
     bool is_at_once = process->watchdog == MODEL_ENDED_IT || process->watchdog == MODEL_SENT_KILL;
     if (process->state != SG_STATE_KILLED)
@@ -65,7 +65,7 @@ void model_process_judge_end(struct model_process *process)
     process->watchdog_detail += strspn(process->watchdog_detail, " ,:;");
     if (watchdog == MODEL_ENDED_IT)
         process->state = SG_STATE_KILLED;
-    take_end_from_event(process, last);
+    set_end_by_event(process, last);
 }
 
 bool model_process_is_alone(const struct model_process *process)

@@ -70,7 +70,7 @@ static bool is_listed(const char *const *names, const char *name)
 }
 
 /* A short option with its value in the same word: "-b/path", "-p=file". */
-static bool take_joined(struct option *option, const char *word, const char *const *values)
+static bool parse_joined_option(struct option *option, const char *word, const char *const *values)
 {
     const char letter[] = {word[1], '\0'};
     if (word[1] == '-' || word[1] == '\0' || !is_listed(values, letter) || is_listed(values, word + 1))
@@ -81,7 +81,7 @@ static bool take_joined(struct option *option, const char *word, const char *con
 }
 
 /* Takes the next option. Returns false at the first other word, and behind "--". */
-static bool take_option(struct words *words, const char *const *values, struct option *option)
+static bool parse_next_option(struct words *words, const char *const *values, struct option *option)
 {
     const char *word = words->at < words->count ? words->word[words->at] : "";
     *option = (struct option){0};
@@ -97,7 +97,7 @@ static bool take_option(struct words *words, const char *const *values, struct o
         option->value = equals != NULL ? equals + 1 : words->at < words->count ? words->word[words->at++] : "";
         return true;
     }
-    (void)take_joined(option, word, values);
+    (void)parse_joined_option(option, word, values);
     return true;
 }
 
@@ -120,7 +120,7 @@ static enum runtime_command command_of(const char *word)
     return is_listed(others, word) ? RUNTIME_OTHER : RUNTIME_UNKNOWN;
 }
 
-static void take_global(struct runtime_arguments *arguments, const struct option *option)
+static void set_global_option(struct runtime_arguments *arguments, const struct option *option)
 {
     if (option->value == NULL || option->value[0] == '\0')
         return;
@@ -141,7 +141,7 @@ static void parse_variable(struct runtime_arguments *arguments, const char *entr
     json_array_append_new(json_object_get(arguments->variables, "env"), json_of_text(entry));
 }
 
-static void take_own(struct runtime_arguments *arguments, const struct option *option)
+static void set_command_option(struct runtime_arguments *arguments, const struct option *option)
 {
     if (arguments->command == RUNTIME_DELETE)
         arguments->is_forced =
@@ -165,8 +165,8 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
     *arguments =
         (struct runtime_arguments){.count = count, .words = words_given, .bundle = ".", .config = "config.json"};
     bool is_clear = true;
-    while (take_option(&words, global_values, &option)) {
-        take_global(arguments, &option);
+    while (parse_next_option(&words, global_values, &option)) {
+        set_global_option(arguments, &option);
         is_clear = is_clear && (is_listed(global_values, option.name) || is_listed(global_flags, option.name) ||
                                 strchr(words_given[words.at - 1], '=') != NULL);
     }
@@ -179,16 +179,16 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
     const char *const *values = arguments->command == RUNTIME_CREATE ? create_values
                                 : arguments->command == RUNTIME_EXEC ? exec_values
                                                                      : no_values;
-    while (take_option(&words, values, &option))
-        take_own(arguments, &option);
+    while (parse_next_option(&words, values, &option))
+        set_command_option(arguments, &option);
     arguments->id_at = words.at;
     arguments->id = words.at < count ? words_given[words.at++] : NULL;
     if (arguments->command == RUNTIME_UNKNOWN)
         arguments->id = NULL; /* which word it is cannot be told */
     /* crun finds its options behind the id as well, except those of the program that exec names. */
     while ((arguments->command == RUNTIME_CREATE || arguments->command == RUNTIME_DELETE) && words.at < count)
-        if (take_option(&words, values, &option))
-            take_own(arguments, &option);
+        if (parse_next_option(&words, values, &option))
+            set_command_option(arguments, &option);
         else
             words.at++;
 }

@@ -283,7 +283,7 @@ static char *decide(struct container *container)
     return obstacle(container);
 }
 
-static void take_root(struct container *container, json_t *root)
+static void use_root(struct container *container, json_t *root)
 {
     container->document.root = root;
     container->process = json_object_get(root, "process");
@@ -297,11 +297,11 @@ static char *decide_and_guard(struct container *container)
     if (without != NULL) {
         whole = container->document.root;
         runtime_edit_take_back(without);
-        take_root(container, without);
+        use_root(container, without);
     }
     char *why = decide(container);
     if (why == NULL && whole != NULL)
-        take_root(container, whole);
+        use_root(container, whole);
     if (why == NULL)
         guard(container);
     return why;

@@ -43,7 +43,7 @@ static void write_path(char path[PATH_MAX], const char *text)
     path[length] = '\0';
 }
 
-static void take_mount(struct runtime_image *image, const json_t *mount, const char *bundle)
+static void add_mount(struct runtime_image *image, const json_t *mount, const char *bundle)
 {
     const char *destination = json_string_value(json_object_get(mount, "destination"));
     const char *source = json_string_value(json_object_get(mount, "source"));
@@ -99,7 +99,7 @@ bool runtime_image_open(struct runtime_image *image, const json_t *config, const
         return false;
     image->mounts = tool_allocate(json_array_size(mounts) + 1, sizeof image->mounts[0]);
     for (i = 0; (mount = json_array_get(mounts, i)) != NULL; i++)
-        take_mount(image, mount, bundle);
+        add_mount(image, mount, bundle);
     resolve_destinations(image);
     return true;
 }
@@ -182,7 +182,7 @@ static bool follow(int fd, char pending[PATH_MAX], char real[PATH_MAX])
 }
 
 /* Cuts the first component off a path. Returns false at its end. */
-static bool take_component(char pending[PATH_MAX], char name[NAME_MAX + 1])
+static bool cut_component(char pending[PATH_MAX], char name[NAME_MAX + 1])
 {
     const char *from = pending + strspn(pending, "/");
     size_t length = strcspn(from, "/");
@@ -197,7 +197,7 @@ int runtime_image_walk(const struct runtime_image *image, const char *path, char
     int fd = fcntl(image->root, F_DUPFD_CLOEXEC, 3), links = 0;
     real[0] = '\0';
     bool is_good = fd >= 0 && (size_t)snprintf(pending, sizeof pending, "%s", path) < sizeof pending;
-    while (is_good && take_component(pending, name)) {
+    while (is_good && cut_component(pending, name)) {
         struct stat status;
         size_t length = strlen(real);
         if (strcmp(name, ".") == 0)

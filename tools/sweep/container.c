@@ -270,7 +270,7 @@ static char *find_shared(void)
 }
 
 /* Makes the shared directory this tool's own. Returns false after a message. */
-static bool take_shared(void)
+static bool use_shared(void)
 {
     const char *variable = sg_option_table[SG_OPTION_DIR].variable;
     if (getenv(variable) != NULL)
@@ -311,7 +311,7 @@ enum sweep_container sweep_container_judge(char *const *words, struct sweep_clie
         fprintf(stderr, "sparkguard-sweep: %s would be measured, and not its container: %s\n", name, obstacle);
         return SWEEP_CONTAINER_REFUSED;
     }
-    return take_shared() ? SWEEP_CONTAINER : SWEEP_CONTAINER_REFUSED;
+    return use_shared() ? SWEEP_CONTAINER : SWEEP_CONTAINER_REFUSED;
 }
 
 char **sweep_container_command(char **words, const struct sweep_client *client, const char *job)

@@ -129,7 +129,7 @@ static void say_prediction(const struct sweep *sweep, const struct sweep_run *ru
 }
 
 /* Runs one configuration. Returns 0, or an exit status that ends the sweep. */
-static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
+static int run_configuration(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
 {
     const struct sweep_run *wall = sweep_find_wall(sweep, run);
     if (wall != NULL) {
@@ -172,7 +172,7 @@ static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_pr
 /* Takes a turn and records what came of it. */
 static int turn(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
 {
-    int status = take_turn(sweep, run, progress, ended_by);
+    int status = run_configuration(sweep, run, progress, ended_by);
     bool has_started = run->status > SWEEP_UNDER_WAY && run->status < SWEEP_LOST;
     if ((status != 0 || *ended_by != 0 || has_started) && !sweep_state_write(sweep))
         return SWEEP_UNTRUSTED;

@@ -76,20 +76,20 @@ __attribute__((noreturn)) static void refuse_value(const char *name, const char 
     exit(SWEEP_USAGE);
 }
 
-static void take_size(const char *name, const char *text, struct sg_size *size)
+static void parse_size_option(const char *name, const char *text, struct sg_size *size)
 {
     if (sg_parse_size(text, size) != 0)
         refuse_value(name, text, env_check_fault(SG_OPTION_LIMIT, text), "4G");
     bad_value_warn_of_unit("sparkguard-sweep", name, text, "4G");
 }
 
-static void take_duration(const char *name, const char *text, int64_t *duration_ns)
+static void parse_duration_option(const char *name, const char *text, int64_t *duration_ns)
 {
     if (!sweep_take_duration(text, duration_ns))
         refuse_value(name, text, "not a time", "15m");
 }
 
-static void take_export(struct sweep *sweep, const char *path)
+static void parse_export(struct sweep *sweep, const char *path)
 {
     if (!sweep_export_is_known(path))
         refuse_value("--export", path, "the name must end in .md, .csv or .json", "sweep.md");
@@ -99,7 +99,7 @@ static void take_export(struct sweep *sweep, const char *path)
 }
 
 /* Parses a text that is cut to pieces; a message shows the whole text. */
-static void take_pieces(struct sweep *sweep, const char *argument)
+static void parse_parameter(struct sweep *sweep, const char *argument)
 {
     if (sweep->text_count == SWEEP_TEXTS)
         refuse("--param can be given 32 times");
@@ -110,7 +110,7 @@ static void take_pieces(struct sweep *sweep, const char *argument)
         refuse_value("--param", argument, wrong, "batch=1,2,4,8");
 }
 
-static error_t take_flag(struct sweep *sweep, int key)
+static error_t set_flag(struct sweep *sweep, int key)
 {
     bool *flag = key == KEY_JSON      ? &sweep->is_json
                  : key == KEY_DRY     ? &sweep->is_dry
@@ -132,22 +132,22 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     struct sweep *sweep = state->input;
     switch (key) {
     case 'p':
-        take_pieces(sweep, argument);
+        parse_parameter(sweep, argument);
         return 0;
     case KEY_EXPORT:
-        take_export(sweep, argument);
+        parse_export(sweep, argument);
         return 0;
     case KEY_TIMEOUT:
-        take_duration("--timeout", argument, &sweep->timeout_ns);
+        parse_duration_option("--timeout", argument, &sweep->timeout_ns);
         return 0;
     case KEY_CLEAN:
-        take_duration("--clean-wait", argument, &sweep->clean_ns);
+        parse_duration_option("--clean-wait", argument, &sweep->clean_ns);
         return 0;
     case KEY_MARGIN:
-        take_size("--margin", argument, &sweep->margin);
+        parse_size_option("--margin", argument, &sweep->margin);
         return 0;
     case KEY_LARGE:
-        take_size("--large", argument, &sweep->large);
+        parse_size_option("--large", argument, &sweep->large);
         return 0;
     case KEY_STATE:
         sweep->state_file = argument;
@@ -164,7 +164,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->next = state->argc;
         return 0;
     default:
-        return take_flag(sweep, key);
+        return set_flag(sweep, key);
     }
 }
 

@@ -121,7 +121,7 @@ static void drop_log(const struct sweep *sweep)
 }
 
 /* Continues a record, or discards it. */
-static void take_up(struct sweep *sweep)
+static void continue_record(struct sweep *sweep)
 {
     size_t measured = 0;
     for (size_t i = 0; i < sweep->run_count; i++)
@@ -163,7 +163,7 @@ int sweep_state_open(struct sweep *sweep)
     sweep_boot_id(boot);
     int result = sweep->is_fresh ? -ENOENT : sweep_state_read(sweep, sweep->state, boot, why);
     if (result == 0) {
-        take_up(sweep);
+        continue_record(sweep);
         return 0;
     }
     if (result == -ENOENT && sweep->wants_resume) {

@@ -39,7 +39,7 @@ __attribute__((format(printf, 2, 3))) static bool blame(struct reader *reader, c
 }
 
 /* Returns a whole number below `most`. If there is none, marks the record as absurd and returns 0. */
-static uint64_t take_number(struct reader *reader, const json_t *object, const char *key, uint64_t most)
+static uint64_t number_of(struct reader *reader, const json_t *object, const char *key, uint64_t most)
 {
     const json_t *value = json_object_get(object, key);
     json_int_t number = json_integer_value(value);
@@ -50,21 +50,21 @@ static uint64_t take_number(struct reader *reader, const json_t *object, const c
 }
 
 /* The same for a figure that may be unknown, which is null: then returns SG_UNKNOWN, as a signed number -1. */
-static uint64_t take_figure(struct reader *reader, const json_t *object, const char *key, uint64_t most)
+static uint64_t figure_of(struct reader *reader, const json_t *object, const char *key, uint64_t most)
 {
-    return json_is_null(json_object_get(object, key)) ? SG_UNKNOWN : take_number(reader, object, key, most);
+    return json_is_null(json_object_get(object, key)) ? SG_UNKNOWN : number_of(reader, object, key, most);
 }
 
 /* Returns a string; "" if there is none. */
-static const char *take_text(const json_t *object, const char *key)
+static const char *text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     return text != NULL ? text : "";
 }
 
-static enum sweep_status take_status(struct reader *reader, const json_t *object)
+static enum sweep_status status_of(struct reader *reader, const json_t *object)
 {
-    const char *name = take_text(object, "status");
+    const char *name = text_of(object, "status");
     for (int status = SWEEP_PENDING + 1; status < SWEEP_STATUS_COUNT; status++)
         if (strcmp(name, sweep_status_name[status]) == 0)
             return (enum sweep_status)status;
@@ -85,27 +85,27 @@ static void judge(const struct reader *reader, struct sweep_run *run)
 static bool read_run(struct reader *reader, const json_t *object, size_t place)
 {
     struct sweep *sweep = reader->sweep;
-    uint64_t index = take_number(reader, object, "run", sweep->run_count);
+    uint64_t index = number_of(reader, object, "run", sweep->run_count);
     if (reader->is_absurd)
         return blame(reader, "run %zu of the record is none of this sweep", place);
     struct sweep_run *run = &sweep->run[index];
     if (run->status != SWEEP_PENDING)
         return blame(reader, "run %zu of the record is there twice", place);
-    run->status = take_status(reader, object);
-    run->attempts = (unsigned)take_number(reader, object, "attempts", UINT32_MAX);
-    run->peak_bytes = take_figure(reader, object, "peak_bytes", BYTES_LIMIT);
-    run->needed_bytes = take_figure(reader, object, "needed_bytes", BYTES_LIMIT);
-    run->headroom_bytes = take_figure(reader, object, "headroom_bytes", BYTES_LIMIT);
-    run->start_headroom_bytes = take_figure(reader, object, "room_bytes", BYTES_LIMIT);
-    run->predicted_bytes = take_figure(reader, object, "predicted_bytes", BYTES_LIMIT);
-    run->refused_count = take_number(reader, object, "refused_count", INT64_MAX);
-    run->started_ns = (int64_t)take_number(reader, object, "started_ns", TIME_LIMIT);
-    run->duration_ns = (int64_t)take_figure(reader, object, "duration_ns", TIME_LIMIT);
-    run->exit_code = (int)take_figure(reader, object, "exit_code", 256);
-    run->signal = (int)take_number(reader, object, "signal", 65);
+    run->status = status_of(reader, object);
+    run->attempts = (unsigned)number_of(reader, object, "attempts", UINT32_MAX);
+    run->peak_bytes = figure_of(reader, object, "peak_bytes", BYTES_LIMIT);
+    run->needed_bytes = figure_of(reader, object, "needed_bytes", BYTES_LIMIT);
+    run->headroom_bytes = figure_of(reader, object, "headroom_bytes", BYTES_LIMIT);
+    run->start_headroom_bytes = figure_of(reader, object, "room_bytes", BYTES_LIMIT);
+    run->predicted_bytes = figure_of(reader, object, "predicted_bytes", BYTES_LIMIT);
+    run->refused_count = number_of(reader, object, "refused_count", INT64_MAX);
+    run->started_ns = (int64_t)number_of(reader, object, "started_ns", TIME_LIMIT);
+    run->duration_ns = (int64_t)figure_of(reader, object, "duration_ns", TIME_LIMIT);
+    run->exit_code = (int)figure_of(reader, object, "exit_code", 256);
+    run->signal = (int)number_of(reader, object, "signal", 65);
     if (reader->is_absurd)
         return blame(reader, "run %zu of the record has absurd figures", place);
-    sweep_set_note(run, text_copy(take_text(object, "note"), 400));
+    sweep_set_note(run, text_copy(text_of(object, "note"), 400));
     judge(reader, run);
     return true;
 }
@@ -117,9 +117,9 @@ static bool read_refinements(struct reader *reader, const json_t *list)
     size_t place;
     json_array_foreach(list, place, object)
     {
-        size_t parameter = take_number(reader, object, "parameter", SWEEP_PARAMETERS);
-        size_t behind = take_number(reader, object, "behind", reader->sweep->run_count);
-        if (reader->is_absurd || sweep_refine_add(reader->sweep, parameter, take_text(object, "value"), behind) == NULL)
+        size_t parameter = number_of(reader, object, "parameter", SWEEP_PARAMETERS);
+        size_t behind = number_of(reader, object, "behind", reader->sweep->run_count);
+        if (reader->is_absurd || sweep_refine_add(reader->sweep, parameter, text_of(object, "value"), behind) == NULL)
             return blame(reader, "refinement %zu of the record is none of this sweep", place);
     }
     return true;
@@ -134,14 +134,14 @@ static bool read_record(struct reader *reader, const json_t *root)
         return blame(reader, "is not the record of a sweep");
     if (json_integer_value(version) != SWEEP_STATE_VERSION)
         return blame(reader, "is of another version of sparkguard-sweep");
-    if (strcmp(take_text(root, "identity"), sweep->identity) != 0)
+    if (strcmp(text_of(root, "identity"), sweep->identity) != 0)
         return blame(reader, "is the record of another sweep");
-    const char *boot = take_text(root, "boot");
+    const char *boot = text_of(root, "boot");
     reader->is_same_boot = boot[0] != '\0' && strcmp(boot, reader->boot) == 0;
-    sweep->begun_ns = (int64_t)take_number(reader, root, "begun_ns", TIME_LIMIT);
+    sweep->begun_ns = (int64_t)number_of(reader, root, "begun_ns", TIME_LIMIT);
     sweep->is_complete = json_is_true(json_object_get(root, "complete"));
-    sweep->total_bytes = take_figure(reader, root, "total_bytes", BYTES_LIMIT);
-    sweep->reserve_bytes = take_figure(reader, root, "reserve_bytes", BYTES_LIMIT);
+    sweep->total_bytes = figure_of(reader, root, "total_bytes", BYTES_LIMIT);
+    sweep->reserve_bytes = figure_of(reader, root, "reserve_bytes", BYTES_LIMIT);
     if (reader->is_absurd || !json_is_boolean(json_object_get(root, "complete")) || !json_is_array(runs))
         return blame(reader, "has absurd figures");
     if (!read_refinements(reader, json_object_get(root, "refinements")))

@@ -63,7 +63,7 @@ static const char *add_value(struct sweep_parameter *parameter, const char *valu
 }
 
 /* Parses a whole number of up to 15 digits. Returns what follows it, NULL if there is none. */
-static const char *take_whole(const char *text, long long *number)
+static const char *parse_whole(const char *text, long long *number)
 {
     size_t digits = strspn(text + (text[0] == '-'), "0123456789");
     if (digits == 0 || digits > 15)
@@ -88,12 +88,12 @@ static bool read_range(const char *text, const char *separator, struct range *ra
 {
     const size_t length = strlen(separator);
     range->step = 1;
-    text = take_whole(text, &range->first);
+    text = parse_whole(text, &range->first);
     if (text == NULL || strncmp(text, separator, length) != 0 ||
-        (text = take_whole(text + length, &range->last)) == NULL)
+        (text = parse_whole(text + length, &range->last)) == NULL)
         return false;
     if (text[0] != '\0' &&
-        (strncmp(text, separator, length) != 0 || (text = take_whole(text + length, &range->step)) == NULL))
+        (strncmp(text, separator, length) != 0 || (text = parse_whole(text + length, &range->step)) == NULL))
         return false;
     return text[0] == '\0' && range->first <= range->last && range->step > 0;
 }

@@ -18,7 +18,7 @@ static bool is_hex(char digit)
 }
 
 /* Finds a run of exactly 64 digits in a component of `length` bytes. */
-static bool take_id(const char *component, size_t length, char id[HOST_ID_CAPACITY])
+static bool find_id(const char *component, size_t length, char id[HOST_ID_CAPACITY])
 {
     if (memmem(component, length, "conmon", strlen("conmon")) != NULL)
         return false;
@@ -37,7 +37,7 @@ static bool take_id(const char *component, size_t length, char id[HOST_ID_CAPACI
 }
 
 /* Copies a name in which systemd has written bytes as \x2d. */
-static bool take_name(const char *name, size_t length, char id[HOST_ID_CAPACITY])
+static bool unescape_name(const char *name, size_t length, char id[HOST_ID_CAPACITY])
 {
     size_t out = 0;
     for (size_t i = 0; i < length && out + 1 < HOST_ID_CAPACITY; i++) {
@@ -55,7 +55,7 @@ static bool take_name(const char *name, size_t length, char id[HOST_ID_CAPACITY]
 
 /* Finds the name of a machine of systemd-nspawn or of a container of LXC. `is_below_lxc`: the component above is "lxc".
  */
-static bool take_machine(const char *component, size_t length, bool is_below_lxc, char id[HOST_ID_CAPACITY])
+static bool find_machine_name(const char *component, size_t length, bool is_below_lxc, char id[HOST_ID_CAPACITY])
 {
     static const struct {
         const char *prefix, *suffix;
@@ -64,13 +64,13 @@ static bool take_machine(const char *component, size_t length, bool is_below_lxc
         size_t prefix = strlen(shapes[i].prefix), suffix = strlen(shapes[i].suffix);
         if (length > prefix + suffix && memcmp(component, shapes[i].prefix, prefix) == 0 &&
             memcmp(component + length - suffix, shapes[i].suffix, suffix) == 0)
-            return take_name(component + prefix, length - prefix - suffix, id);
+            return unescape_name(component + prefix, length - prefix - suffix, id);
     }
-    return is_below_lxc && take_name(component, length, id);
+    return is_below_lxc && unescape_name(component, length, id);
 }
 
 /* Looks at the components of one path, the innermost container is the last. */
-static bool take_path(const char *path, size_t length, char id[HOST_ID_CAPACITY])
+static bool find_in_path(const char *path, size_t length, char id[HOST_ID_CAPACITY])
 {
     bool is_found = false, is_below_lxc = false;
     const char *end = path + length;
@@ -78,7 +78,7 @@ static bool take_path(const char *path, size_t length, char id[HOST_ID_CAPACITY]
         const char *slash = memchr(path, '/', (size_t)(end - path));
         size_t bytes = (size_t)((slash != NULL ? slash : end) - path);
         char candidate[HOST_ID_CAPACITY];
-        bool is_one = take_id(path, bytes, candidate) || take_machine(path, bytes, is_below_lxc, candidate);
+        bool is_one = find_id(path, bytes, candidate) || find_machine_name(path, bytes, is_below_lxc, candidate);
         if (is_one) {
             memcpy(id, candidate, sizeof candidate);
             is_found = true;
@@ -108,7 +108,7 @@ static bool each_path(const char *text, bool (*visit)(const char *path, size_t l
 static bool look_for_container(const char *path, size_t length, const void *in, void *out)
 {
     (void)in;
-    return take_path(path, length, out);
+    return find_in_path(path, length, out);
 }
 
 bool host_container_of_cgroup(const char *text, char id[HOST_ID_CAPACITY])

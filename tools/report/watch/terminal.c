@@ -232,7 +232,7 @@ static void let_happen(int number)
     sigprocmask(SIG_BLOCK, &only, NULL);
 }
 
-static int take_signal(void)
+static int read_signal(void)
 {
     struct signalfd_siginfo info;
     if (read(screen.signals, &info, sizeof info) != (ssize_t)sizeof info)
@@ -250,7 +250,7 @@ static int take_signal(void)
 }
 
 /* Returns whether the bytes so far are a lone Escape, and forgets them. */
-static bool take_escape(void)
+static bool consume_escape(void)
 {
     bool is_escape = screen.keys.state == '\033';
     screen.keys.state = '\0';
@@ -270,9 +270,9 @@ int terminal_wait(int64_t deadline_ns)
                                  {.fd = screen.has_keys ? STDIN_FILENO : -1, .events = POLLIN}};
         struct timespec left = {left_ns > 0 ? left_ns / 1000000000 : 0, left_ns > 0 ? left_ns % 1000000000 : 0};
         int count = ppoll(ready, 2, &left, NULL);
-        if (count > 0 && ready[0].revents != 0 && (event = take_signal()) != TERMINAL_NOTHING)
+        if (count > 0 && ready[0].revents != 0 && (event = read_signal()) != TERMINAL_NOTHING)
             return event;
         if (count == 0)
-            return take_escape() ? TERMINAL_ESCAPE : TERMINAL_NOTHING;
+            return consume_escape() ? TERMINAL_ESCAPE : TERMINAL_NOTHING;
     }
 }

@@ -48,7 +48,7 @@ struct reader {
     struct facts facts;
 };
 
-static bool take_number(struct reader *reader, size_t length, uint64_t *number)
+static bool read_number(struct reader *reader, size_t length, uint64_t *number)
 {
     unsigned char bytes[8];
     if (!fits_source_take(&reader->source, bytes, length))
@@ -58,10 +58,10 @@ static bool take_number(struct reader *reader, size_t length, uint64_t *number)
 }
 
 /* Takes a string; a longer one is cut to `capacity`. */
-static bool take_string(struct reader *reader, char *text, size_t capacity)
+static bool read_string(struct reader *reader, char *text, size_t capacity)
 {
     uint64_t length;
-    if (!take_number(reader, 8, &length))
+    if (!read_number(reader, 8, &length))
         return false;
     size_t kept = (size_t)bytes_min(length, capacity - 1);
     if (!fits_source_take(&reader->source, text, kept) || !fits_source_skip(&reader->source, length - kept))
@@ -101,55 +101,55 @@ static void note_number(struct facts *facts, const char *key, uint64_t number)
         note_heads(facts, number);
 }
 
-static bool take_value(struct reader *reader, const char *key, uint64_t type, unsigned depth);
+static bool read_value(struct reader *reader, const char *key, uint64_t type, unsigned depth);
 
-static bool take_array(struct reader *reader, const char *key, unsigned depth)
+static bool read_array(struct reader *reader, const char *key, unsigned depth)
 {
     uint64_t type, count;
-    if (depth == NESTING || !take_number(reader, 4, &type) || !take_number(reader, 8, &count) || type >= VALUE_TYPES)
+    if (depth == NESTING || !read_number(reader, 4, &type) || !read_number(reader, 8, &count) || type >= VALUE_TYPES)
         return false;
     bool is_wanted = strstr(key, ".attention.head_count") != NULL && count <= FITS_LAYERS;
     if (value_bytes[type] > 0 && !is_wanted)
         return count <= FITS_GGUF_HEADER_MOST && fits_source_skip(&reader->source, count * value_bytes[type]);
     for (uint64_t i = 0; i < count; i++)
-        if (!take_value(reader, is_wanted ? key : "", type, depth + 1))
+        if (!read_value(reader, is_wanted ? key : "", type, depth + 1))
             return false;
     return true;
 }
 
-static bool take_value(struct reader *reader, const char *key, uint64_t type, unsigned depth)
+static bool read_value(struct reader *reader, const char *key, uint64_t type, unsigned depth)
 {
     char text[FITS_NAME_CAPACITY];
     uint64_t number;
     if (type == STRING) {
-        if (!take_string(reader, text, sizeof text))
+        if (!read_string(reader, text, sizeof text))
             return false;
         if (strcmp(key, "general.architecture") == 0)
             snprintf(reader->model->family, sizeof reader->model->family, "%s", text);
         return true;
     }
     if (type == ARRAY)
-        return take_array(reader, key, depth);
-    if (type >= VALUE_TYPES || !take_number(reader, value_bytes[type], &number))
+        return read_array(reader, key, depth);
+    if (type >= VALUE_TYPES || !read_number(reader, value_bytes[type], &number))
         return false;
     if (type != F32 && type != F64)
         note_number(&reader->facts, key, number);
     return true;
 }
 
-static bool take_tensor(struct reader *reader, struct fits_dtype_sums *sums, uint64_t *data_bytes)
+static bool read_tensor(struct reader *reader, struct fits_dtype_sums *sums, uint64_t *data_bytes)
 {
     char name[KEY_CAPACITY];
     uint64_t dimensions, type, offset, elements = 1, row = 1, size;
-    if (!take_string(reader, name, sizeof name) || !take_number(reader, 4, &dimensions) || dimensions > DIMENSIONS)
+    if (!read_string(reader, name, sizeof name) || !read_number(reader, 4, &dimensions) || dimensions > DIMENSIONS)
         return false;
     for (uint64_t i = 0; i < dimensions; i++) {
-        if (!take_number(reader, 8, &size))
+        if (!read_number(reader, 8, &size))
             return false;
         row = i == 0 ? size : row;
         elements = fits_product(elements, size);
     }
-    if (!take_number(reader, 4, &type) || !take_number(reader, 8, &offset))
+    if (!read_number(reader, 4, &type) || !read_number(reader, 8, &offset))
         return false;
     if (type >= TYPES || types[type].weights == 0)
         return fits_model_fail(reader->model, "a tensor is of type %" PRIu64 ", which is not known here", type);
@@ -184,13 +184,13 @@ static void set_cache(struct fits_model *model, const struct facts *facts)
     model->cache.has_none = strstr(model->family, "bert") != NULL;
 }
 
-static bool take_metadata(struct reader *reader, uint64_t count)
+static bool read_metadata(struct reader *reader, uint64_t count)
 {
     char key[KEY_CAPACITY];
     uint64_t type;
     for (uint64_t i = 0; i < count; i++)
-        if (!take_string(reader, key, sizeof key) || !take_number(reader, 4, &type) ||
-            !take_value(reader, key, type, 0))
+        if (!read_string(reader, key, sizeof key) || !read_number(reader, 4, &type) ||
+            !read_value(reader, key, type, 0))
             return false;
     return true;
 }
@@ -199,18 +199,18 @@ static bool take_metadata(struct reader *reader, uint64_t count)
 static bool read_header(struct reader *reader, struct fits_dtype_sums *sums, uint64_t *data_bytes)
 {
     uint64_t magic, version, tensors, values;
-    if (!take_number(reader, 4, &magic) || magic != UINT64_C(0x46554747) || !take_number(reader, 4, &version))
+    if (!read_number(reader, 4, &magic) || magic != UINT64_C(0x46554747) || !read_number(reader, 4, &version))
         return fits_model_fail(reader->model, "no GGUF file");
     if (version != 2 && version != 3)
         return fits_model_fail(reader->model,
                                "a GGUF file of version %" PRIu64 "; 2 and 3 can be read, in little-endian", version);
-    if (!take_number(reader, 8, &tensors) || !take_number(reader, 8, &values) || !take_metadata(reader, values))
+    if (!read_number(reader, 8, &tensors) || !read_number(reader, 8, &values) || !read_metadata(reader, values))
         return false;
     uint64_t alignment = reader->facts.alignment;
     if (alignment == 0 || alignment > FITS_HEADER_MOST)
         reader->facts.alignment = ALIGNMENT;
     for (uint64_t i = 0; i < tensors; i++)
-        if (!take_tensor(reader, sums, data_bytes))
+        if (!read_tensor(reader, sums, data_bytes))
             return false;
     return true;
 }

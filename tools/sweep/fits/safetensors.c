@@ -28,7 +28,7 @@ static const struct {
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
 /* Takes the number of elements from a shape. Returns false if it is none. */
-static bool take_shape(const json_t *shape, uint64_t *elements)
+static bool parse_shape(const json_t *shape, uint64_t *elements)
 {
     *elements = 1;
     if (!json_is_array(shape) || json_array_size(shape) > DIMENSIONS)
@@ -42,7 +42,7 @@ static bool take_shape(const json_t *shape, uint64_t *elements)
     return *elements < FITS_MOST;
 }
 
-static bool take_place(const json_t *offsets, uint64_t *begin, uint64_t *end)
+static bool parse_place(const json_t *offsets, uint64_t *begin, uint64_t *end)
 {
     const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last) ||
@@ -54,14 +54,14 @@ static bool take_place(const json_t *offsets, uint64_t *begin, uint64_t *end)
 }
 
 /* Counts one tensor; *data_end becomes the end of the last one by place, *data_sum the bytes of all. */
-static bool take_tensor(struct fits_model *model, struct fits_dtype_sums *sums, const char *name, const json_t *tensor,
-                        uint64_t *data_end, uint64_t *data_sum)
+static bool add_tensor(struct fits_model *model, struct fits_dtype_sums *sums, const char *name, const json_t *tensor,
+                       uint64_t *data_end, uint64_t *data_sum)
 {
     const char *format = json_string_value(json_object_get(tensor, "dtype"));
     uint64_t elements, begin, end;
     size_t i = 0;
-    if (format == NULL || !take_shape(json_object_get(tensor, "shape"), &elements) ||
-        !take_place(json_object_get(tensor, "data_offsets"), &begin, &end))
+    if (format == NULL || !parse_shape(json_object_get(tensor, "shape"), &elements) ||
+        !parse_place(json_object_get(tensor, "data_offsets"), &begin, &end))
         return fits_model_fail(model, "a tensor of its header has no dtype, shape or place");
     while (i < FORMATS && strcmp(formats[i].name, format) != 0)
         i++;
@@ -74,14 +74,14 @@ static bool take_tensor(struct fits_model *model, struct fits_dtype_sums *sums, 
     return true;
 }
 
-static bool take_header(struct fits_model *model, struct fits_dtype_sums *sums, const json_t *root, uint64_t *data_end)
+static bool add_header(struct fits_model *model, struct fits_dtype_sums *sums, const json_t *root, uint64_t *data_end)
 {
     uint64_t data_sum = 0;
     const char *name;
     json_t *tensor;
     json_object_foreach((json_t *)(uintptr_t)root, name, tensor)
     {
-        if (strcmp(name, "__metadata__") != 0 && !take_tensor(model, sums, name, tensor, data_end, &data_sum))
+        if (strcmp(name, "__metadata__") != 0 && !add_tensor(model, sums, name, tensor, data_end, &data_sum))
             return false;
     }
     return data_sum == *data_end || fits_model_fail(model, "its tensors overlap or leave gaps");
@@ -125,7 +125,7 @@ bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *sum
         fits_model_fail(model, "%s", why);
     else if ((text = read_header(model, source, &length)) != NULL)
         root = fits_load_json(model, path, text, length);
-    bool is_read = root != NULL && take_header(model, sums, root, &data_end);
+    bool is_read = root != NULL && add_header(model, sums, root, &data_end);
     if (is_read) {
         uint64_t there = bytes_less(source->size_bytes, LENGTH_BYTES + length);
         model->file_count++;
