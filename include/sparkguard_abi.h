@@ -53,7 +53,7 @@ enum {
     SG_CALLSITE_OTHER = 1,     /* shared by all call sites beyond the capacity */
     SG_CALLSITE_FIRST = 2,     /* first number that stands for one call site */
     SG_CALLSITE_NAME_BYTES = 64,
-    SG_FILE_CAPACITY = 64,        /* ranges of shared memory that a process publishes */
+    SG_FILE_CAPACITY = 64,        /* ranges of shared memory in an entry; further ones are behind all entries */
     SG_ORIGIN_CAPACITY = 4,       /* ancestors whose memory a forked process shares: parent first */
     SG_RECORD_FIRST = 64,         /* thread records in a new segment */
     SG_RECORD_LIMIT = 15360,      /* maximum; threads beyond it share record 0 */
@@ -514,7 +514,8 @@ struct sg_registry_entry {
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */
     uint64_t file_changes;                       /* (atomic) number of changes of `file` */
     struct sg_origin origin[SG_ORIGIN_CAPACITY]; /* the parent first */
-    uint64_t padding[2];
+    uint64_t more_files; /* (atomic) number of further ranges, at SG_MORE_FILES_AT() of this file; part of file_bytes */
+    uint64_t padding[1];
 };
 _Static_assert(sizeof(struct sg_registry_entry) % 64 == 0, "entries share no cache line");
 _Static_assert(offsetof(struct sg_registry_entry, claim) == 128, "frozen");
@@ -553,6 +554,13 @@ struct sg_registry {
 _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
 
 #define SG_REGISTRY_BYTES(entry_bytes) (sizeof(struct sg_registry) + (size_t)(entry_bytes)*SG_ENTRY_CAPACITY)
+
+/* Where the further ranges of an entry are, in a registry of this version. That part of the file is read and written
+ * and never mapped, and has blocks only where a process has needed them. */
+#define SG_MORE_FILES_CAPACITY 4096
+#define SG_MORE_FILES_AT(number) \
+    (SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)) + \
+     (uint64_t)(number)*SG_MORE_FILES_CAPACITY * sizeof(struct sg_memory_file))
 
 /*
  * Jobs: what belongs to a job and to none of its processes stands in entries of the job itself, with SG_SLOT_JOB. They

@@ -109,6 +109,7 @@ struct model_process {
     uint64_t inherited_bytes;
     uint64_t inherited_device_bytes; /* part of inherited_bytes */
     uint64_t inherited_shared_bytes; /* part of inherited_bytes */
+    uint64_t shared_bytes;           /* of shared memory, as the process had it at its last change */
     uint64_t limit_bytes;            /* SG_UNKNOWN: none */
     uint64_t refused_count;
     uint64_t refused_bytes;

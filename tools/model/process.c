@@ -88,7 +88,8 @@ static uint64_t shared_bytes(const struct model_process *process)
             file->missing_bytes <= size)
             bytes = bytes_add(bytes, size);
     }
-    return bytes;
+    bool has_more = process->file[SG_FILE_CAPACITY - 1].begin != 0; /* the record lists no more */
+    return has_more ? bytes_max(bytes, process->shared_bytes) : bytes;
 }
 
 uint64_t model_job_peak(const struct model_process *process)
@@ -343,6 +344,7 @@ struct model_process *model_process_from(const struct model_segment *segment)
     bool is_running = process->state == SG_STATE_RUNNING; /* promises and requests of a dead process do not count */
     process->in_flight_bytes = is_running ? not_below_zero(slot->in_flight_bytes) : 0;
     process->inherited_shared_bytes = not_below_zero(content->inherited_shared_bytes);
+    process->shared_bytes = not_below_zero(content->shared_bytes);
     process->inherited_bytes = bytes_add(not_below_zero(slot->inherited_bytes), process->inherited_shared_bytes);
     process->inherited_device_bytes =
         bytes_min(not_below_zero(content->inherited_domain_bytes[SG_DOMAIN_DEVICE]), process->inherited_bytes);

@@ -4,48 +4,87 @@
 #include "account/tmpfs_ranges.h"
 
 #include "base/atomics.h"
+#include "base/compiler.h"
+#include "base/syscall.h"
 #include "shared/job.h"
 #include "account/ledger.h"
 #include "shared/own_entry.h"
+#include "shared/registry_file.h"
 #include "shared/segment.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 struct sg_lock sg_tracker_maps_lock;
 struct sg_range_map sg_tmpfs_mapped;
 
-static struct sg_memory_file shown[SG_FILE_CAPACITY];
+enum { SHOWN_MAX = SG_FILE_CAPACITY + SG_MORE_FILES_CAPACITY };
+
+/* Room for the ranges that are shown, in ascending order, for a new list of them, and for the missing bytes of each that
+ * a scan has found so far. Few programs need more than `few`; then the memory is mapped. */
+static struct {
+    struct sg_memory_file shown[SG_FILE_CAPACITY], list[SG_FILE_CAPACITY];
+    uint64_t missing_bytes[SG_FILE_CAPACITY];
+} few;
+static struct many {
+    struct sg_memory_file shown[SHOWN_MAX], list[SHOWN_MAX];
+    uint64_t missing_bytes[SHOWN_MAX];
+} * many; /* NULL: not mapped */
 static uint32_t shown_count;
 static uint64_t changes SG_AT_FORK; /* how often the ranges in `shown` have changed */
 
-static struct {
-    uint64_t changes;                         /* `changes` when the scan began */
-    uint64_t missing_bytes[SG_FILE_CAPACITY]; /* found so far, of each shown range */
-} scan;
+static uint64_t scan_changes; /* `changes` when the scan began */
+
+static struct sg_memory_file *shown_ranges(void)
+{
+    return many != NULL ? many->shown : few.shown;
+}
+
+static uint64_t *missing_of_scan(void)
+{
+    return many != NULL ? many->missing_bytes : few.missing_bytes;
+}
+
+/* Makes room for more ranges than SG_FILE_CAPACITY. False: there is no memory. */
+static bool map_many(void)
+{
+    void *memory =
+        sg_sys_mmap(NULL, sizeof *many, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (sg_is_error(memory))
+        return false;
+    struct many *mapped = memory;
+    memcpy(mapped->shown, few.shown, sizeof few.shown);
+    memcpy(mapped->list, few.list, sizeof few.list);
+    memcpy(mapped->missing_bytes, few.missing_bytes, sizeof few.missing_bytes);
+    many = mapped;
+    return true;
+}
 
 static uint64_t bytes_of(const struct sg_memory_file *file)
 {
     return (file->end - file->begin) * SG_SHARED_UNIT;
 }
 
-/* Adds a range to the list; if the list is full, the smallest range is dropped. */
-static void add_to_list(struct sg_memory_file *list, uint32_t *count, const struct sg_memory_file *file)
+/* Adds a range at the end of the new list; if there is no more room, the smallest range is dropped. */
+static void add_to_list(uint32_t *count, const struct sg_memory_file *file)
 {
-    uint32_t at = *count, smallest = 0;
-    if (*count == SG_FILE_CAPACITY) {
-        for (uint32_t i = 1; i < SG_FILE_CAPACITY; i++)
+    if (many == NULL && *count == SG_FILE_CAPACITY)
+        (void)map_many();
+    struct sg_memory_file *list = many != NULL ? many->list : few.list;
+    uint32_t capacity = many != NULL ? SHOWN_MAX : SG_FILE_CAPACITY, smallest = 0;
+    if (*count == capacity) {
+        for (uint32_t i = 1; i < capacity; i++)
             smallest = bytes_of(&list[i]) < bytes_of(&list[smallest]) ? i : smallest;
         if (bytes_of(&list[smallest]) >= bytes_of(file))
             return;
-        at = smallest;
-    } else {
-        ++*count;
+        --*count;
+        memmove(&list[smallest], &list[smallest + 1], (*count - smallest) * sizeof *list);
     }
-    list[at] = *file;
+    list[(*count)++] = *file;
 }
 
 /* Lists the contiguous ranges that are mapped, however often each part is mapped. Returns their number. */
-static uint32_t collect(struct sg_memory_file list[SG_FILE_CAPACITY])
+static uint32_t collect(void)
 {
     struct sg_range range;
     struct sg_memory_file file = {0, 0, 0};
@@ -53,23 +92,27 @@ static uint32_t collect(struct sg_memory_file list[SG_FILE_CAPACITY])
     for (uint64_t at = 0; sg_range_map_next(&sg_tmpfs_mapped, at, &range); at = range.end) {
         if (range.begin != file.end) {
             if (file.end != 0)
-                add_to_list(list, &count, &file);
+                add_to_list(&count, &file);
             file.begin = range.begin;
         }
         file.end = range.end;
     }
     if (file.end != 0)
-        add_to_list(list, &count, &file);
+        add_to_list(&count, &file);
     return count;
 }
 
 /* The missing bytes of a range, as far as the ranges shown before tell. If only a part of such a range is left, it is
  * unknown in which part its pages are missing, unless all of them are. Unknown bytes are not shown as missing, and
- * their promise counts as this process's own. */
-static uint64_t known_missing(const struct sg_memory_file *file)
+ * their promise counts as this process's own. *from: the first range shown before that may reach into this one, or into
+ * one behind it. */
+static uint64_t known_missing(const struct sg_memory_file *file, uint32_t *from)
 {
+    const struct sg_memory_file *shown = shown_ranges();
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < shown_count; i++) {
+    while (*from < shown_count && shown[*from].end <= file->begin)
+        ++*from;
+    for (uint32_t i = *from; i < shown_count && shown[i].begin < file->end; i++) {
         const struct sg_memory_file *before = &shown[i];
         uint64_t begin = before->begin > file->begin ? before->begin : file->begin;
         uint64_t end = before->end < file->end ? before->end : file->end;
@@ -85,6 +128,7 @@ static uint64_t known_missing(const struct sg_memory_file *file)
 
 static uint64_t shown_bytes(void)
 {
+    const struct sg_memory_file *shown = shown_ranges();
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < shown_count; i++)
         bytes += bytes_of(&shown[i]);
@@ -101,13 +145,26 @@ static void set_own(uint64_t bytes)
 /* Updates `shown` to the ranges that are mapped now; sg_entry_end_files publishes them. */
 static void renew_ranges(void)
 {
-    static struct sg_memory_file list[SG_FILE_CAPACITY];
-    uint32_t count = collect(list);
+    uint32_t count = collect(), from = 0;
+    struct sg_memory_file *list = many != NULL ? many->list : few.list;
     for (uint32_t i = 0; i < count; i++)
-        list[i].missing_bytes = known_missing(&list[i]);
-    memcpy(shown, list, count * sizeof list[0]);
+        list[i].missing_bytes = known_missing(&list[i], &from);
+    memcpy(shown_ranges(), list, count * sizeof list[0]);
     shown_count = count;
     changes++;
+}
+
+/* Publishes the ranges, with those beyond SG_FILE_CAPACITY behind all entries of the registry. Ranges that cannot be
+ * written there count as private memory. */
+static void end_change(void)
+{
+    const struct sg_memory_file *shown = shown_ranges();
+    uint32_t more = shown_count > SG_FILE_CAPACITY ? shown_count - SG_FILE_CAPACITY : 0;
+    if (SG_UNLIKELY(more != 0))
+        more = sg_entry_has_names()
+                   ? sg_registry_file_write_more(sg_entry_number(sg_entry_own()), &shown[SG_FILE_CAPACITY], more)
+                   : 0;
+    sg_entry_end_files(shown, shown_count < SG_FILE_CAPACITY ? shown_count : SG_FILE_CAPACITY, more);
 }
 
 static void charge(int64_t bytes)
@@ -140,7 +197,7 @@ void sg_tmpfs_show_changes(int64_t charge_bytes)
         set_own(after);
     else
         sg_entry_set_file_bytes(after);
-    sg_entry_end_files(shown, shown_count);
+    end_change();
     sg_entry_note_file_change();
     sg_job_note_peak(sg_load(&sg_own->slot.granted_bytes));
 }
@@ -151,7 +208,7 @@ void sg_tmpfs_show(void)
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     sg_entry_begin_files();
     sg_entry_set_file_bytes(shown_bytes());
-    sg_entry_end_files(shown, shown_count);
+    end_change();
     if (shown_count != 0)
         sg_entry_note_file_change();
     sg_lock_release(&sg_tracker_maps_lock, &lock);
@@ -161,6 +218,7 @@ void sg_tmpfs_promise(uint64_t begin, uint64_t end, uint64_t bytes)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    struct sg_memory_file *shown = shown_ranges();
     sg_entry_begin_files();
     sg_ledger_promise(bytes);
     for (uint32_t i = 0; i < shown_count; i++) {
@@ -168,7 +226,7 @@ void sg_tmpfs_promise(uint64_t begin, uint64_t end, uint64_t bytes)
         if (shown[i].begin <= begin && end <= shown[i].end)
             shown[i].missing_bytes += bytes < resident ? bytes : resident;
     }
-    sg_entry_end_files(shown, shown_count);
+    end_change();
     sg_lock_release(&sg_tracker_maps_lock, &lock);
 }
 
@@ -176,16 +234,17 @@ void sg_tmpfs_begin_scan(void)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
-    scan.changes = changes;
-    memset(scan.missing_bytes, 0, sizeof scan.missing_bytes);
+    scan_changes = changes;
+    memset(missing_of_scan(), 0, shown_count * sizeof *missing_of_scan());
     sg_lock_release(&sg_tracker_maps_lock, &lock);
 }
 
 void sg_tmpfs_add_missing(uint64_t begin, uint64_t end, uint64_t bytes)
 {
-    for (uint32_t i = 0; i < shown_count && scan.changes == changes; i++)
+    const struct sg_memory_file *shown = shown_ranges();
+    for (uint32_t i = 0; i < shown_count && scan_changes == changes; i++)
         if (shown[i].begin <= begin && end <= shown[i].end)
-            scan.missing_bytes[i] += bytes;
+            missing_of_scan()[i] += bytes;
 }
 
 /* If the ranges have changed since the scan began, no missing bytes are shown: the promises count as this process's own
@@ -198,9 +257,9 @@ void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes)
         sg_entry_begin_files();
     sg_ledger_end_scan(promised_bytes, sparse_bytes);
     for (uint32_t i = 0; i < shown_count; i++)
-        shown[i].missing_bytes = scan.changes == changes ? scan.missing_bytes[i] : 0;
+        shown_ranges()[i].missing_bytes = scan_changes == changes ? missing_of_scan()[i] : 0;
     if (shown_count != 0)
-        sg_entry_end_files(shown, shown_count);
+        end_change();
     sg_lock_release(&sg_tracker_maps_lock, &lock);
 }
 
@@ -209,7 +268,7 @@ void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes)
 void sg_tmpfs_atfork_child(bool is_map_whole)
 {
     for (uint32_t i = 0; i < shown_count; i++)
-        shown[i].missing_bytes = 0;
+        shown_ranges()[i].missing_bytes = 0;
     changes++;
     if (is_map_whole)
         return;

@@ -4,8 +4,9 @@
  *
  * The same bytes may be mapped several times in this process and in others. They count once in a process (range_map.h)
  * and once in a job. Their missing pages are promised once on the machine. Therefore each process publishes in its
- * registry entry the ranges of files that it maps, and how many of its promised bytes are missing in each range. A
- * process publishes its SG_FILE_CAPACITY largest ranges. Other ranges count as private memory.
+ * registry entry the ranges of files that it maps, and how many of its promised bytes are missing in each range. The
+ * first SG_FILE_CAPACITY are in the entry, further ones behind all entries in the registry's file. Of more than
+ * SG_MORE_FILES_CAPACITY further ones the smallest count as private memory.
  *
  * A unit is SG_SHARED_UNIT bytes of a file; its number has the file in its upper bits (range_map.h).
  */

@@ -13,10 +13,12 @@
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/registry.h"
+#include "shared/registry_file.h"
 #include "shared/same_bytes.h"
 #include "shared/segment.h"
 #include "shared/settings.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -62,6 +64,16 @@ static bool read_entries(int fd, const struct sg_registry *header, uint32_t used
         if (!read_whole(fd, &copy->entry[i], SG_ENTRY_FROZEN_BYTES, sizeof *header + (uint64_t)i * header->entry_bytes))
             return false;
     return true;
+}
+
+/* Further ranges of shared memory are read when they are asked for: the caller may have closed the file by then. */
+static void keep_open(int registry)
+{
+    static int kept = -1;
+    if (kept >= 0)
+        (void)sg_sys_close(kept);
+    kept = registry >= 0 ? (int)sg_syscall(SYS_fcntl, registry, F_DUPFD_CLOEXEC, 0, 0, 0, 0) : -1;
+    sg_registry_file_read_from(kept);
 }
 
 /* Copies the registry. False: it is none that this version can share, and the copy is empty. */
@@ -135,6 +147,7 @@ void sg_observe(int registry, const struct sg_observer *observer, struct sg_obse
     sg_bounds_read();
     (void)sg_driver_pool_is_used(); /* what a CUDA program learns at its start */
     make_copy();
+    keep_open(registry);
     has_entries = out->has_registry = read_registry(registry);
     out->has_names = has_entries && copy->version == SG_REGISTRY_VERSION;
     sg_own->slot.job_hash = observer->job;

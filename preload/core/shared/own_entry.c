@@ -61,7 +61,13 @@ struct sg_registry_entry *sg_entry_at(struct sg_registry *registry, uint32_t num
     return (void *)((char *)registry->entry + (size_t)number * layout_of(registry).entry_bytes);
 }
 
-static bool has_names(void)
+uint32_t sg_entry_number(const struct sg_registry_entry *entry)
+{
+    const struct sg_registry *registry = sg_entry_registry();
+    return (uint32_t)((size_t)((const char *)entry - (const char *)registry->entry) / layout_of(registry).entry_bytes);
+}
+
+bool sg_entry_has_names(void)
 {
     const struct sg_registry *registry = sg_entry_shared_registry();
     return registry != NULL && layout_of(registry).is_this_version != 0;
@@ -70,14 +76,14 @@ static bool has_names(void)
 const struct sg_registry_entry *sg_entry_names(const struct sg_registry_entry *entry)
 {
     static const struct sg_registry_entry none;
-    if (SG_LIKELY(has_names()))
+    if (SG_LIKELY(sg_entry_has_names()))
         return entry;
     return entry == sg_entry_own() ? &sg_entry_alone.registry.entry[0] : &none;
 }
 
 struct sg_registry_entry *sg_entry_own_names(void)
 {
-    return has_names() ? sg_entry_own() : &sg_entry_alone.registry.entry[0];
+    return sg_entry_has_names() ? sg_entry_own() : &sg_entry_alone.registry.entry[0];
 }
 
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level)
@@ -272,9 +278,10 @@ static void end_files(void)
 }
 
 /* Writes the ranges into the segment as well, for the tools. */
-void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count)
+void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count, uint32_t more)
 {
     struct sg_registry_entry *entry = sg_entry_own_names();
+    sg_store(&entry->more_files, (uint64_t)more);
     for (uint32_t i = 0; i < SG_FILE_CAPACITY; i++) {
         const struct sg_memory_file now = i < count ? file[i] : (struct sg_memory_file){0, 0, 0};
         if (now.begin == 0 && entry->file[i].begin == 0 && sg_own->file[i].begin == 0)

@@ -33,6 +33,11 @@ void sg_entry_note_layout(const struct sg_registry *registry, struct sg_registry
 /* Entry `number` of a registry, below SG_ENTRY_CAPACITY. Entry 0 of a private registry is its only one. Any thread. */
 struct sg_registry_entry *sg_entry_at(struct sg_registry *registry, uint32_t number);
 
+/* The number of an entry of the shared registry, and whether that is of this version: then its file has further ranges
+ * of shared memory. Any thread. */
+uint32_t sg_entry_number(const struct sg_registry_entry *entry);
+bool sg_entry_has_names(void);
+
 /* An entry's names of shared memory: the fields from `file` on. They are in the entry itself if the registry is of this
  * version. Otherwise this process keeps its own for itself, and sees none of other processes. */
 const struct sg_registry_entry *sg_entry_names(const struct sg_registry_entry *entry);
@@ -88,10 +93,11 @@ void sg_entry_forget_growth(void);
 bool sg_entry_reconcile(bool is_change_finished);
 
 /* Change the ranges of shared memory that the entry shows (tmpfs_ranges.h), each with the part of promised_bytes that
- * is not resident there. Call begin, change promised_bytes or granted_bytes, then call end with the `count` new ranges.
- * Between the two, other processes treat the ranges as unknown. Under sg_tracker_maps_lock. */
+ * is not resident there. Call begin, change promised_bytes or granted_bytes, then call end with the `count` new ranges,
+ * at most SG_FILE_CAPACITY, and the number of those that were written behind all entries. Between the two, other
+ * processes treat the ranges as unknown. Under sg_tracker_maps_lock. */
 void sg_entry_begin_files(void);
-void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count);
+void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count, uint32_t more);
 
 /* Sets the sum of all ranges of shared memory that the entry shows. */
 void sg_entry_set_file_bytes(uint64_t bytes);

@@ -3,8 +3,10 @@
  */
 #include "shared/registry_file.h"
 
+#include "base/atomics.h"
 #include "base/directory.h"
 #include "base/options.h"
+#include "base/seccomp.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
 #include "base/file.h"
@@ -133,6 +135,12 @@ static long check_file(int fd, bool must_be_ours, struct stat *info, struct sg_r
     return is_there ? 0 : sg_file_reserve(fd, 0, SG_REGISTRY_BYTES(layout->entry_bytes));
 }
 
+/* The file that was mapped last. */
+static struct {
+    uint64_t device, inode; /* (atomic) */
+} mapped_last;
+static int observed_fd = -1; /* the observer's; -1: none */
+
 /* Maps the file that is open as `fd`, and closes it. */
 static long map_open(struct sg_registry_file *file, long fd, bool must_be_ours)
 {
@@ -151,6 +159,8 @@ static long map_open(struct sg_registry_file *file, long fd, bool must_be_ours)
     if (result != 0)
         return result;
     sg_entry_note_layout(mapped, layout);
+    sg_store(&mapped_last.device, (uint64_t)info.st_dev);
+    sg_store(&mapped_last.inode, (uint64_t)info.st_ino);
     file->registry = mapped;
     file->entry_bytes = layout.entry_bytes;
     file->device = info.st_dev;
@@ -172,6 +182,55 @@ long sg_registry_file_map(struct sg_registry_file *file)
 long sg_registry_file_map_any(struct sg_registry_file *file)
 {
     return map_open(file, sg_registry_file_open(O_RDWR), false);
+}
+
+/* Opens the file that was mapped last. -ESTALE: another one has its name. */
+static long open_mapped(int flags)
+{
+    struct stat info = {0};
+    if (sg_seccomp_is_on())
+        return -EPERM;
+    long fd = sg_registry_file_open(flags);
+    if (fd < 0)
+        return fd;
+    bool is_same = sg_sys_fstat((int)fd, &info) == 0 && info.st_dev == sg_load(&mapped_last.device) &&
+                   info.st_ino == sg_load(&mapped_last.inode);
+    if (!is_same)
+        (void)sg_sys_close((int)fd);
+    return is_same ? fd : -ESTALE;
+}
+
+/* The ranges that were written or read, by the bytes. */
+static uint32_t ranges_of(long bytes)
+{
+    return bytes > 0 ? (uint32_t)((size_t)bytes / sizeof(struct sg_memory_file)) : 0;
+}
+
+uint32_t sg_registry_file_write_more(uint32_t number, const struct sg_memory_file *more, uint32_t count)
+{
+    long fd = open_mapped(O_WRONLY);
+    if (fd < 0)
+        return 0;
+    uint32_t written = ranges_of(sg_file_write_at((int)fd, more, count * sizeof *more, SG_MORE_FILES_AT(number)));
+    (void)sg_sys_close((int)fd);
+    return written;
+}
+
+uint32_t sg_registry_file_read_more(uint32_t number, uint32_t first, struct sg_memory_file *more, uint32_t count)
+{
+    long fd = observed_fd >= 0 ? observed_fd : open_mapped(O_RDONLY);
+    if (fd < 0)
+        return 0;
+    uint32_t read =
+        ranges_of(sg_sys_pread((int)fd, more, count * sizeof *more, SG_MORE_FILES_AT(number) + first * sizeof *more));
+    if (fd != observed_fd)
+        (void)sg_sys_close((int)fd);
+    return read;
+}
+
+void sg_registry_file_read_from(int fd)
+{
+    observed_fd = fd;
 }
 
 long sg_registry_file_unshare(struct sg_registry_file *file)

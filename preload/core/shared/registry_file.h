@@ -34,6 +34,14 @@ long sg_registry_file_map(struct sg_registry_file *file);
 /* The same for a tool: makes no file, and may map one of another user. */
 long sg_registry_file_map_any(struct sg_registry_file *file);
 
+/* Write and read the further ranges of shared memory of entry `number`, of the file that was mapped last. Return how
+ * many they could; 0 if the file was removed or cannot be opened. Any thread. */
+uint32_t sg_registry_file_write_more(uint32_t number, const struct sg_memory_file *more, uint32_t count);
+uint32_t sg_registry_file_read_more(uint32_t number, uint32_t first, struct sg_memory_file *more, uint32_t count);
+
+/* For the observer: from now on these are read from `fd`, which stays open. */
+void sg_registry_file_read_from(int fd);
+
 /* In a forked child that will go on in the middle of a change of the parent's entry: replaces the mapping by private
  * memory, which takes the rest of the change, and forgets it. 0 or -errno: the mapping stays. */
 long sg_registry_file_unshare(struct sg_registry_file *file);

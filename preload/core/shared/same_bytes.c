@@ -8,9 +8,11 @@
 #include "shared/same_bytes.h"
 
 #include "base/atomics.h"
+#include "base/compiler.h"
 #include "base/lock.h"
 #include "base/range_map.h"
 #include "shared/own_entry.h"
+#include "shared/registry_file.h"
 #include "shared/segment.h"
 #include "base/syscall.h"
 
@@ -122,6 +124,39 @@ static bool has_row_capacity(struct gathering *g)
     return true;
 }
 
+static void add_row(struct gathering *g, struct note *note, const struct sg_registry_entry *entry,
+                    const struct sg_memory_file *file)
+{
+    struct row row = {file->begin,          file->end,    file->missing_bytes,
+                      entry->slot.job_hash, note->groups, entry != sg_entry_own()};
+    if (row.begin >= row.end || row.begin >> SG_SHARED_SHIFT != (row.end - 1) >> SG_SHARED_SHIFT ||
+        row.missing_bytes > bytes_of(row.begin, row.end))
+        return; /* torn, or a hostile entry */
+    note->missing_bytes += row.missing_bytes;
+    note->held_bytes += bytes_of(row.begin, row.end);
+    g->rows[g->row_count++] = row;
+}
+
+/* Adds the ranges that have no room in the entry. Those that cannot be read count as private memory. They are read into
+ * the end of the room for their rows: a row, which is larger, is never written over a range that is still to be
+ * added. */
+static void gather_more(struct gathering *g, struct note *note, const struct sg_registry_entry *entry, uint64_t count)
+{
+    _Static_assert(sizeof(struct row) >= sizeof(struct sg_memory_file), "no row ends behind the next range");
+    uint32_t got = 1;
+    count = count < SG_MORE_FILES_CAPACITY ? count : SG_MORE_FILES_CAPACITY;
+    for (uint32_t at = 0; at < count && got != 0 && has_row_capacity(g); at += got) {
+        void *end = &g->rows[g->row_count + SG_FILE_CAPACITY];
+        struct sg_memory_file *more = (struct sg_memory_file *)end - SG_FILE_CAPACITY;
+        uint32_t most = (uint32_t)count - at < SG_FILE_CAPACITY ? (uint32_t)count - at : SG_FILE_CAPACITY;
+        got = sg_registry_file_read_more(sg_entry_number(entry), at, more, most);
+        for (uint32_t i = 0; i < got; i++) {
+            const struct sg_memory_file file = more[i];
+            add_row(g, note, entry, &file);
+        }
+    }
+}
+
 /* Adds the rows of a registry entry. Adds none while its owner changes them; sg_same_bytes_read then reports the bytes
  * in doubt. */
 static void gather_entry(struct gathering *g, struct note *note, const struct sg_registry_entry *entry)
@@ -132,18 +167,15 @@ static void gather_entry(struct gathering *g, struct note *note, const struct sg
     if (!note->has_rows || note->version % 2 != 0 || !has_row_capacity(g))
         return;
     for (uint32_t i = 0; i < SG_FILE_CAPACITY; i++) {
-        const struct sg_memory_file *file = &names->file[i];
-        struct row row = {sg_load(&file->begin), sg_load(&file->end), sg_load(&file->missing_bytes),
-                          entry->slot.job_hash,  note->groups,        entry != sg_entry_own()};
-        if (row.begin == 0)
+        const struct sg_memory_file *at = &names->file[i];
+        const struct sg_memory_file file = {sg_load(&at->begin), sg_load(&at->end), sg_load(&at->missing_bytes)};
+        if (file.begin == 0)
             break;
-        if (row.begin >= row.end || row.begin >> SG_SHARED_SHIFT != (row.end - 1) >> SG_SHARED_SHIFT ||
-            row.missing_bytes > bytes_of(row.begin, row.end))
-            continue; /* torn, or a hostile entry */
-        note->missing_bytes += row.missing_bytes;
-        note->held_bytes += bytes_of(row.begin, row.end);
-        g->rows[g->row_count++] = row;
+        add_row(g, note, entry, &file);
     }
+    uint64_t more = sg_load(&names->more_files);
+    if (SG_UNLIKELY(more != 0) && sg_entry_has_names())
+        gather_more(g, note, entry, more);
     if (sg_load(&entry->files_version) == note->version)
         return;
     g->row_count = first;

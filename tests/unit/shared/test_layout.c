@@ -167,10 +167,9 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
 PLAIN_TEST(version_2_of_the_ledger_stays_as_it_is)
 {
     static const struct field fields[] = {
-        FIELD(sg_registry_entry, file, 512, 1536),
-        FIELD(sg_registry_entry, file_bytes, 2048, 8),
-        FIELD(sg_registry_entry, file_changes, 2056, 8),
-        FIELD(sg_registry_entry, origin, 2064, 96),
+        FIELD(sg_registry_entry, file, 512, 1536),       FIELD(sg_registry_entry, file_bytes, 2048, 8),
+        FIELD(sg_registry_entry, file_changes, 2056, 8), FIELD(sg_registry_entry, origin, 2064, 96),
+        FIELD(sg_registry_entry, more_files, 2160, 8),
     };
     assert_int_equal(SG_REGISTRY_VERSION, 2);
     check(fields, SG_ARRAY_LENGTH(fields));
