@@ -331,6 +331,13 @@ bool sg_refusal_repeats(const struct sg_request *request)
     return true;
 }
 
+/* Whether nothing can be done about the refusal but to mend the limit, as a line before it has said. Such refusals are
+ * counted, and told together at the end. */
+static bool is_told(const struct sg_answer *answer, const uint64_t *printed_ns)
+{
+    return answer->reason == SG_REASON_LIMIT && answer->kept_bytes < SG_LIMIT_LEAST && sg_load_relaxed(printed_ns) != 0;
+}
+
 void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer)
 {
     static uint64_t printed_ns;
@@ -340,6 +347,7 @@ void sg_refusal_report(const struct sg_request *request, const struct sg_answer 
     sg_ledger_take_back_arrays(); /* what was freed is not at fault */
     sg_callsites_keep_refusal();
     sg_timeline_begin();
-    if (request->kind != SG_REQUEST_SMALL && is_large(request) && sg_log_may_speak(&printed_ns))
+    if (request->kind != SG_REQUEST_SMALL && is_large(request) && !is_told(answer, &printed_ns) &&
+        sg_log_may_speak(&printed_ns))
         print_refusal(request, answer);
 }

@@ -172,6 +172,19 @@ static void warn_of_unit(const struct sg_option_info *info, const char *value, c
     sg_log_line(line);
 }
 
+/* Warns of a limit that no program runs within. One without a unit is told of already, and a limit of 0 is meant. */
+static void warn_of_limit(const char *value)
+{
+    char line[256];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    if (sg_options.limit.percent_milli != 0 || sg_options.limit.bytes == 0 || sg_options.limit.bytes >= SG_LIMIT_LEAST)
+        return;
+    sg_text_add(&text, "sparkguard: SPARKGUARD_LIMIT=");
+    sg_text_add(&text, value);
+    sg_text_add(&text, " is less than any program needs (16 MiB): nearly every request will be refused");
+    sg_log_line(line);
+}
+
 /* Warns of a reserve as large as the machine. Called only if the option is set, so that other starts need not read
  * /proc/meminfo. */
 static void warn_of_reserve(void)
@@ -232,6 +245,8 @@ static void read_variable(const char *entry, bool is_first)
             report_value(&sg_option_table[i], value);
         if (is_first && unit != '\0')
             warn_of_unit(&sg_option_table[i], value, unit);
+        else if (is_first && i == SG_OPTION_LIMIT)
+            warn_of_limit(value);
         return;
     }
     if (is_first && !is_known_otherwise(entry))

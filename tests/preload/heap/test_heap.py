@@ -189,6 +189,13 @@ def test_a_thousand_refusals_at_once_say_one_line_a_second(guard):
     assert entry["refused_count"] == 1000 and len(entry["refusals"]) == 64
 
 
+def test_limit_that_no_program_runs_within_is_told_of_and_refusals_are_counted(guard):
+    done = run(guard, "heap_cases", "refuse_for_more_than_a_second", env={"SPARKGUARD_LIMIT": "15M"})
+    warning, refusal, rest = done.stderr.splitlines()
+    assert warning == "sparkguard: SPARKGUARD_LIMIT=15M is less than any program needs (16 MiB): nearly every request will be refused"
+    assert refusal.startswith("sparkguard: refused malloc of ") and " more refused in " in rest
+
+
 def test_refusals_go_on_to_be_said_once_a_second(guard):
     """The first at once, and one in each second that has begun since."""
     done = run(guard, "heap_cases", "refuse_for_more_than_a_second", env={"SPARKGUARD_LIMIT": "32M"})
