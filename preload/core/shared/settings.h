@@ -31,7 +31,7 @@ static inline uint64_t sg_settings_changes(void)
 /* Whether an entry is the one with what is set for its job. Any thread. */
 static inline bool sg_settings_are_in(const struct sg_registry_entry *entry)
 {
-    return sg_entry_is_of_job(entry) && sg_load_relaxed(&entry->set_user) != 0;
+    return sg_entry_is_of_job(entry) && entry->claim_place == 0 && sg_load_relaxed(&entry->set_user) != 0;
 }
 
 /* Finds that entry of a job. NULL: there is none. *number: its number. Any thread. */
