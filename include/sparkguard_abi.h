@@ -503,7 +503,7 @@ struct sg_registry_entry {
     uint32_t pressure_asked;    /* (atomic, futex) number of such questions */
     uint32_t pressure_answered; /* (atomic) the last question that was answered */
     uint64_t claim_share;       /* in an entry of a job: its share of memory beyond claims; 0: 1 */
-    uint64_t reserved_word;     /* zero */
+    uint64_t claim_asked_bytes; /* (atomic) the size that its launcher or sparkguard --set asked for; 0: given up */
     /* Private mappings that nothing promises: of MAP_NORESERVE, and of files. */
     uint64_t open_bytes;           /* (atomic) address space of them that is writable now */
     uint64_t open_resident_bytes;  /* (atomic) anonymous pages in it, at the last scan */

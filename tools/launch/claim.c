@@ -22,6 +22,7 @@
 #include "common/tool.h"
 #include "launch/inside.h"
 #include "launch/launch.h"
+#include "observer/control.h"
 #include "observer/observe.h"
 #include "model/model.h"
 #include "sparkguard_abi.h"
@@ -299,8 +300,13 @@ void launch_claim_say_ended(const struct launch *launch)
 
 void launch_claim_end(struct launch *launch)
 {
-    if (launch->claim.is_held)
-        close(launch->claim.fd);
+    if (!launch->claim.is_held)
+        return;
+    if (sg_control_begin(launch->directory) == 0) { /* what of the job still runs is not to take it for a loss */
+        sg_control_give_up_claim(model_own_job(launch->job, launch->is_new_job), (uint32_t)launch->child);
+        sg_control_wake();
+    }
+    close(launch->claim.fd);
     launch->claim.is_held = false;
 }
 

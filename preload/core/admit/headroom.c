@@ -466,8 +466,11 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
 {
     if (refresh(device, is_closely, true))
         publish();
-    if (sg_load(&sg_entry_registry()->claim_places) != 0)
-        keep_claims(&sg_headroom_last.peers);
+    if (sg_load(&sg_entry_registry()->claim_places) == 0)
+        return;
+    keep_claims(&sg_headroom_last.peers);
+    if (sg_entry_shared_own() != NULL) /* not in the observer */
+        sg_claims_note_loss();
 }
 
 void sg_headroom_watch(void)

@@ -163,6 +163,20 @@ int sg_control_lower_claim(uint64_t job, uint64_t bytes)
     return 0;
 }
 
+void sg_control_give_up_claim(uint64_t job, uint32_t pid)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        struct sg_granted_claim claim = {.entry = entry, .owner = sg_load(&entry->claim)};
+        if (entry->slot.job_hash != job || entry->slot.pid != pid || !sg_entry_is_of_job(entry))
+            continue;
+        claim.bytes = sg_load(&entry->claimed_bytes);
+        if (claim.bytes != 0 && SG_CLAIM_STATE(claim.owner) == SG_CLAIM_LIVE)
+            (void)sg_claims_change(&claim, 0);
+    }
+}
+
 void sg_control_wake(void)
 {
     sg_peers_advance();

@@ -24,6 +24,9 @@ int sg_control_set(uint64_t job, uint64_t run, const struct sg_settings *set);
  * -ERANGE: it is not larger. */
 int sg_control_lower_claim(uint64_t job, uint64_t bytes);
 
+/* Gives up the claim that process `pid` of the job has made: its launcher does not need it any more. */
+void sg_control_give_up_claim(uint64_t job, uint32_t pid);
+
 /* Wakes all who wait and all idle processes: they take over what was set. */
 void sg_control_wake(void);
 

@@ -6,11 +6,14 @@
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/log.h"
 #include "base/procfs.h"
 #include "base/syscall.h"
+#include "base/text.h"
 #include "shared/own_entry.h"
 #include "shared/registry.h"
 #include "shared/same_bytes.h"
+#include "shared/segment.h"
 
 #include <string.h>
 
@@ -387,6 +390,7 @@ void sg_claims_grant(void)
     const struct sg_registry_entry *own = sg_entry_own();
     for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++) /* known since the first snapshot */
         sg_store(&queued->level[i], sg_load(&own->level[i]));
+    sg_store(&queued->claim_asked_bytes, sg_load(&queued->claim_wanted_bytes));
     sg_store(&queued->claimed_bytes, sg_load(&queued->claim_wanted_bytes)); /* before it leaves the queue */
     sg_store(&queued->claim_wanted_bytes, 0);
 }
@@ -443,10 +447,50 @@ bool sg_claims_change(const struct sg_granted_claim *found, uint64_t bytes)
 {
     struct sg_registry_entry *entry = found->entry;
     uint64_t from = found->bytes, to = bytes;
-    if (sg_load(&entry->claim) != found->owner || !sg_cas_u64(&entry->claimed_bytes, &from, bytes))
+    if (sg_load(&entry->claim) != found->owner)
         return false;
+    if (bytes < from) /* first: nobody may take the change for a loss */
+        sg_store(&entry->claim_asked_bytes, bytes);
+    if (!sg_cas_u64(&entry->claimed_bytes, &from, bytes))
+        return false;
+    sg_store(&entry->claim_asked_bytes, bytes);
     if (sg_load(&entry->claim) == found->owner)
         return true;
     (void)sg_cas_u64(&entry->claimed_bytes, &to, found->bytes); /* the claim of another job, of the same size */
     return false;
+}
+
+static void say_loss(uint64_t from, uint64_t to)
+{
+    char line[192];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: the claim of this job has ");
+    sg_text_add(&text, to == 0 ? "ended; it was " : "shrunk from ");
+    sg_text_add_size(&text, from);
+    if (to != 0) {
+        sg_text_add(&text, " to ");
+        sg_text_add_size(&text, to);
+    }
+    sg_text_add(&text, "; its launcher did not ask for that");
+    sg_log_line(line);
+    sg_segment_add_event(line + sizeof "sparkguard: " - 1);
+}
+
+void sg_claims_note_loss(void)
+{
+    static struct sg_granted_claim known; /* its bytes: what was asked for */
+    if (known.entry == NULL) {
+        if (sg_claims_find(sg_own->slot.job_hash, &known))
+            known.bytes = sg_load(&known.entry->claim_asked_bytes);
+        return;
+    }
+    bool is_there = sg_load(&known.entry->claim) == known.owner;
+    uint64_t bytes = is_there ? sg_load(&known.entry->claimed_bytes) : 0,
+             asked = sg_load(&known.entry->claim_asked_bytes);
+    if (asked != known.bytes) /* it was changed on purpose, or another process of the job has told of the loss */
+        known.bytes = is_there ? asked : 0;
+    else if (bytes < asked && sg_cas_u64(&known.entry->claim_asked_bytes, &asked, bytes))
+        say_loss(known.bytes, bytes);
+    if (!is_there)
+        known.entry = NULL;
 }

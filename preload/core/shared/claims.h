@@ -83,4 +83,8 @@ bool sg_claims_are_judged_here(const struct sg_registry_entry *claim);
 /* Changes the size of the claim. False: it has another size or another owner than it was found with. Needs no lock. */
 bool sg_claims_change(const struct sg_granted_claim *found, uint64_t bytes);
 
+/* Adds an event, and prints a line, if the claim of this process's job has ended or shrunk and neither its launcher nor
+ * sparkguard --set has asked for that. One process of the job does. */
+void sg_claims_note_loss(void);
+
 #endif

@@ -150,7 +150,7 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, pressure_asked, 424, 4),
         FIELD(sg_registry_entry, pressure_answered, 428, 4),
         FIELD(sg_registry_entry, claim_share, 432, 8),
-        FIELD(sg_registry_entry, reserved_word, 440, 8),
+        FIELD(sg_registry_entry, claim_asked_bytes, 440, 8),
         FIELD(sg_registry_entry, open_bytes, 448, 8),
         FIELD(sg_registry_entry, open_resident_bytes, 456, 8),
         FIELD(sg_registry_entry, open_anonymous_bytes, 464, 8),
