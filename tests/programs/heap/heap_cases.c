@@ -4,6 +4,7 @@
 #include "heap_case.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -23,6 +24,25 @@ static void *hidden(void *ptr)
 {
     void *volatile copy = ptr;
     return copy;
+}
+
+/* The libc's own function, by its table of symbols: a look-up by its handle finds the hook. The table ends where the
+ * names begin. */
+static void *function_of_libc(const char *name)
+{
+    const struct link_map *map = NULL;
+    const ElfW(Sym) *symbols = NULL;
+    const char *names = NULL;
+    CHECK(dlinfo(dlopen("libc.so.6", RTLD_LAZY), RTLD_DI_LINKMAP, &map) == 0);
+    for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++)
+        if (entry->d_tag == DT_SYMTAB)
+            symbols = (const ElfW(Sym) *)entry->d_un.d_ptr;
+        else if (entry->d_tag == DT_STRTAB)
+            names = (const char *)entry->d_un.d_ptr;
+    for (const ElfW(Sym) *one = symbols; (const char *)one < names; one++)
+        if (one->st_value != 0 && strcmp(names + one->st_name, name) == 0)
+            return (void *)(map->l_addr + one->st_value);
+    return NULL;
 }
 
 CASE(refused_realloc_keeps_block)
@@ -126,8 +146,7 @@ CASE(bad_alignment_answers_einval)
 CASE(failed_posix_memalign_leaves_errno_as_the_allocator_does)
 {
     static const size_t alignments[] = {0, 3, 4, 24, 64}, sizes[] = {100, PTRDIFF_MAX, SIZE_MAX};
-    void *libc = dlopen("libc.so.6", RTLD_LAZY);
-    int (*real)(void **, size_t, size_t) = (int (*)(void **, size_t, size_t))dlsym(libc, "posix_memalign");
+    int (*real)(void **, size_t, size_t) = (int (*)(void **, size_t, size_t))function_of_libc("posix_memalign");
     CHECK(real != NULL && real != posix_memalign);
     for (size_t i = 0; i < 15; i++) {
         size_t alignment = huge(alignments[i / 3]), size = huge(sizes[i % 3]);
@@ -354,8 +373,7 @@ CASE(blocks_freed_with_their_size_are_counted)
 
 CASE(usable_size_is_the_allocators)
 {
-    void *libc = dlopen("libc.so.6", RTLD_LAZY);
-    size_t (*real)(void *) = (size_t(*)(void *))dlsym(libc, "malloc_usable_size");
+    size_t (*real)(void *) = (size_t(*)(void *))function_of_libc("malloc_usable_size");
     CHECK(real != NULL && real != malloc_usable_size);
     for (size_t size = 1; size < 16 * MIB; size *= 3) {
         void *ptr = malloc(size);
