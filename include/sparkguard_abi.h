@@ -101,7 +101,7 @@ struct sg_slot {
     uint32_t pid;             /* in the owner's PID namespace */
     uint64_t start_ticks;     /* /proc/PID/stat field 22: clock ticks since boot */
     uint64_t granted_bytes;   /* (atomic) admitted and not freed: live bytes and the threads' unused credit */
-    uint64_t promised_bytes;  /* (atomic) granted, but not resident at the last scan */
+    uint64_t promised_bytes;  /* (atomic) an upper bound of what was granted and has no pages yet */
     uint64_t in_flight_bytes; /* (atomic) admitted; the real call has not returned */
     uint64_t live_bytes;      /* (atomic) segment: granted_bytes less credit, as of the last slow path; the exact
                                * sum is in the thread records. Registry entry: managed memory that the CPU's page
@@ -133,16 +133,16 @@ _Static_assert(offsetof(struct sg_slot, state) == 80, "frozen");
 /* Thread record. Live heap bytes of the process = domain[HEAP].granted_bytes - sum of all records' credit_bytes and
  * array credit. */
 struct sg_record {
-    int64_t credit_bytes;   /* heap bytes granted to this thread and not used; briefly negative */
-    uint64_t allocations;   /* heap blocks this thread obtained */
-    uint64_t frees;         /* heap blocks this thread freed */
-    uint64_t array_credit;  /* (atomic) SG_ARRAY_...: freed arrays that the thread may take again; 0: none */
-    uint64_t freeing_bytes; /* arrays that the thread has begun to free, sum since its first; never falls */
-    uint64_t freed_bytes;   /* the part of freeing_bytes that is done */
-    uint64_t paying_bytes;  /* arrays that the thread is paying from array_credit */
-    uint32_t tid;           /* (atomic) owner; 0: free for a new thread; SG_RECORD_REAPED: credit of a dead owner is
-                             * being returned */
-    uint32_t arrays_freed;  /* arrays that the thread freed since array_credit was last opened or closed */
+    int64_t credit_bytes;      /* heap bytes granted to this thread and not used; briefly negative */
+    uint64_t allocations;      /* heap blocks this thread obtained */
+    uint64_t frees;            /* heap blocks this thread freed */
+    uint64_t array_credit;     /* (atomic) SG_ARRAY_...: freed arrays that the thread may take again; 0: none */
+    uint64_t ahead_bytes;      /* promised to the thread's next arrays from array_credit: never less than that credit */
+    uint64_t ahead_most_bytes; /* what ahead_bytes is filled up to */
+    uint64_t arrays_seen;      /* arrays_freed when idle threads were last looked for; under the decision lock */
+    uint32_t tid;              /* (atomic) owner; 0: free for a new thread; SG_RECORD_REAPED: credit of a dead owner is
+                                * being returned */
+    uint32_t arrays_freed;     /* arrays that the thread freed since array_credit was last opened or closed */
 };
 _Static_assert(sizeof(struct sg_record) == 64, "one cache line per thread");
 
@@ -475,26 +475,26 @@ struct sg_registry_entry {
     uint64_t bounded_flight_bytes; /* (atomic) part of slot.in_flight_bytes that cgroups bound */
     uint64_t device_flight_bytes;  /* (atomic) part of slot.in_flight_bytes that is memory of discrete devices */
     uint64_t flight_device;        /* (atomic) identity of that device, common to all processes; SG_UNKNOWN: several */
-    /* (atomic) CLOCK_MONOTONIC: time of the last scan of promised_bytes; of a waiting claim, of its last try */
+    /* (atomic) CLOCK_MONOTONIC: when the owner last lowered promised_bytes; of a waiting claim, its last try */
     uint64_t published_ns;
-    uint64_t watched_ns;              /* (atomic) last round of a watchdog that may end the process; 0: none */
-    uint64_t holds_bounded_bytes;     /* (atomic) freed on exit: growth of RssAnon since fork, and pinned bytes */
-    uint64_t holds_unbounded_bytes;   /* (atomic) freed on exit: device memory taken from the machine */
-    uint64_t job_run;                 /* SG_RUN of the job's first process; 0: unknown. Of a job: (atomic) an heir's */
-    uint64_t scanned_anonymous_bytes; /* (atomic) RssAnon and unused credit at the last scan; 0: not comparable */
-    uint64_t pinned_bytes;            /* (atomic) live bytes of domain pinned */
-    uint64_t managed_bytes;           /* (atomic) live bytes of domain managed */
-    uint64_t level[SG_ENTRY_LEVELS];  /* (atomic) identities of the cgroups with a limit; 0: no more */
-    uint64_t parent_entry;            /* forked child: index of the parent's entry plus one; 0: unknown */
-    uint64_t parent_claim;            /* claim of that entry at the fork */
-    uint64_t shared_bytes;            /* (atomic) anonymous memory still shared with the parent */
-    uint64_t unbounded_flight_bytes;  /* (atomic) part of slot.in_flight_bytes taken from the machine outside cgroups */
-    uint64_t files_version;           /* (atomic) odd while `file` changes with promised_bytes or granted_bytes */
-    uint64_t pid_namespace;           /* inode of the PID namespace in which slot.pid is a number; 0: unknown */
-    uint64_t claimed_bytes;           /* (atomic) in an entry of a job: the claim; 0: not granted yet */
-    uint64_t claim_wanted_bytes;      /* (atomic) size of the claim while it waits in the queue; else 0 */
-    uint64_t claim_place;             /* place in the order of all claims ever made, from 1 */
-    uint64_t claim_priority;          /* int64_t: claims of a higher priority are granted first */
+    uint64_t watched_ns;             /* (atomic) last round of a watchdog that may end the process; 0: none */
+    uint64_t holds_bounded_bytes;    /* (atomic) freed on exit: growth of RssAnon since fork, and pinned bytes */
+    uint64_t holds_unbounded_bytes;  /* (atomic) freed on exit: device memory taken from the machine */
+    uint64_t job_run;                /* SG_RUN of the job's first process; 0: unknown. Of a job: (atomic) an heir's */
+    uint64_t ever_promised_bytes;    /* (atomic) sum of all that was ever added to promised_bytes; never falls */
+    uint64_t pinned_bytes;           /* (atomic) live bytes of domain pinned */
+    uint64_t managed_bytes;          /* (atomic) live bytes of domain managed */
+    uint64_t level[SG_ENTRY_LEVELS]; /* (atomic) identities of the cgroups with a limit; 0: no more */
+    uint64_t parent_entry;           /* forked child: index of the parent's entry plus one; 0: unknown */
+    uint64_t parent_claim;           /* claim of that entry at the fork */
+    uint64_t shared_bytes;           /* (atomic) anonymous memory still shared with the parent */
+    uint64_t unbounded_flight_bytes; /* (atomic) part of slot.in_flight_bytes taken from the machine outside cgroups */
+    uint64_t files_version;          /* (atomic) odd while `file` changes with promised_bytes or granted_bytes */
+    uint64_t pid_namespace;          /* inode of the PID namespace in which slot.pid is a number; 0: unknown */
+    uint64_t claimed_bytes;          /* (atomic) in an entry of a job: the claim; 0: not granted yet */
+    uint64_t claim_wanted_bytes;     /* (atomic) size of the claim while it waits in the queue; else 0 */
+    uint64_t claim_place;            /* place in the order of all claims ever made, from 1 */
+    uint64_t claim_priority;         /* int64_t: claims of a higher priority are granted first */
     /* In the entry of a job with what is set for it: */
     uint64_t set_limit_bytes;   /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
     uint64_t set_reserve_bytes; /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
@@ -505,10 +505,14 @@ struct sg_registry_entry {
     uint64_t claim_share;       /* in an entry of a job: its share of memory beyond claims; 0: 1 */
     uint64_t claim_asked_bytes; /* (atomic) the size that its launcher or sparkguard --set asked for; 0: given up */
     /* Private mappings that nothing promises: of MAP_NORESERVE, and of files. */
-    uint64_t open_bytes;           /* (atomic) address space of them that is writable now */
-    uint64_t open_resident_bytes;  /* (atomic) anonymous pages in it, at the last scan */
-    uint64_t open_anonymous_bytes; /* (atomic) RssAnon of the process just before these pages were counted */
-    uint64_t frozen_reserve[5];    /* zero; for fields that all later versions share */
+    uint64_t open_bytes;            /* (atomic) address space of them that is writable now */
+    uint64_t open_resident_bytes;   /* (atomic) anonymous pages in it, at the last scan */
+    uint64_t open_anonymous_bytes;  /* (atomic) RssAnon of the process just before these pages were counted */
+    uint64_t shared_promised_bytes; /* (atomic) the part of promised_bytes that the kernel's figures for the process do
+                                     * not bound: shared and managed memory, and sg_record.ahead_most_bytes */
+    uint64_t unwritable_bytes;      /* (atomic) private memory that was made unwritable and may have pages */
+    uint64_t inherited_least_bytes; /* (atomic) the part of granted_bytes that surely is private memory of the parent */
+    uint64_t frozen_reserve[2];     /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */
@@ -530,7 +534,7 @@ struct sg_registry {
     uint32_t entry_used;     /* (atomic) highest index of an entry ever used, plus one */
     /* (atomic, futex) changes when a request is settled or withdrawn, or an entry is found dead */
     uint32_t epoch;
-    uint32_t call;        /* (atomic, futex) changes when a process asks all others to scan their promises now */
+    uint32_t call;        /* (atomic, futex) changes when a process wakes the watchdogs */
     uint64_t asked_bytes; /* (atomic) sum of all requests ever; the sum before a request is its place in the order */
     uint64_t waiting_until_ns;          /* (atomic) latest end of a wait for the epoch; CLOCK_MONOTONIC */
     uint64_t context_bytes;             /* (atomic) size requested for the next CUDA context; 0: none measured yet */
@@ -539,7 +543,9 @@ struct sg_registry {
     /* (atomic) device memory of the machine that guarded processes freed or left, also by calls that failed, and did
      * not take since: proven to be in the driver's pool, or on its way back */
     uint64_t pool_proven_bytes;
-    uint64_t unused[3];              /* zero */
+    /* (atomic) sum of all memory whose pages went back to the machine and may be touched again without a request */
+    uint64_t returned_bytes;
+    uint64_t unused[2];              /* zero */
     uint64_t unexplained_base_bytes; /* (atomic) memory that no kernel counter explains, without CUDA's; 0: unknown */
     uint64_t claim_places;           /* (atomic) number of claims ever made */
     uint64_t pool_disproven_bytes;   /* (atomic) memory that nothing explains, NVML neither, and not in the pool */

@@ -13,7 +13,7 @@ from .target import IS_EMULATED
 
 MIB = 1 << 20
 GIB = 1 << 30
-NEAR = 4 * MIB  # what a small program holds and is promised besides, with the credit of one thread
+NEAR = 8 * MIB  # what a small program holds and is promised besides, what it maps and never touches, and the credit of one thread
 LEFT = 8 * GIB  # of 10 GiB when 2 are kept
 KEEP = {"SPARKGUARD_RESERVE": "2G"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -1,20 +1,19 @@
 /*
  * registry entry.pml - a model of one process's registry entry: how its threads keep it in step with the process's own
  * words, how it is taken while they go on, and what another process reads there. admission.pml takes for granted what
- * is shown here.
+ * is shown here. promise.pml has what the words mean.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which
  * preload/core/account/ledger.c, own_entry.c (sg_entry_raise, _lower, _exchange, _reconcile), registry.c (use_entry,
- * sg_registry_take), headroom.c (sg_headroom_scan) and peers.c (sg_peers_sum, read_entry, growth_of) make it.
+ * sg_registry_take), headroom.c (sg_headroom_scan) and peers.c (sg_peers_sum, read_entry) make it.
  *
- *     flight promised charged    the process's words: in_flight_bytes, promised_bytes, granted_bytes of lazy domains
- *     ever                       promises.ever_bytes
+ *     flight promised            the process's words: in_flight_bytes, promised_bytes
+ *     ever                       the same: ever_promised_bytes
  *     entry_flight entry_promised  what the others see of it. Below zero is what C sees as more than there can be
  *     under_way began            transit: changes under way, and how many ever began
  *     has_entry is_switched      own.registry entry and own.ledger: the new ones. Nobody reads the old registry entry:
- *     it is not modelled resident untouched         RssAnon, and what a look at the index finds to be charged and not
- *     there scanned scans              the registry entry's scanned_anonymous_bytes, and what is different after each
- *     scan
+ *     it is not modelled
+ *     resident untouched         granted bytes that have pages, and that have none
  *
  * Properties
  *     seen              what was admitted before a refresh, and is not freed during it, is in what the refresh sums up: in
@@ -26,39 +25,19 @@
  * Parameters (-D)
  *     HELD              bytes of a block that thread 1 has, promised and not touched
  *     FREE              thread 1 frees that block; else it takes a byte as thread 0 does
- *     TOUCHED           the same, but of another block, which is there
- *     CLOSELY           what thread 0 takes is touched and found by a scan, while the other process scans
- *     SCAN              what thread 0 takes is not touched, and a scan finds it missing
- *     THREE             a third thread takes a byte, while thread 0 frees one that is there and that no scan has found
- *     yet JOIN              a third thread takes the registry entry meanwhile; the other process refreshes once it is live
+ *     OBSERVE           what thread 0 takes is touched and found by an observation, while the other process reads
+ *     JOIN              a third thread takes the registry entry meanwhile; the other process refreshes once it is live
  *     BREAK_... FLAW_   as in admission.pml
- *     BREAK_BOUND_UNLOCKED  bound_promises() takes the figure that it read for the same though it was lowered by a scan
- *                       and raised again since: what was promised meanwhile is not shown until the next scan
- *     BREAK_WITHDRAW_UNLOCKED  the same by a withdrawal
  */
 
 #ifndef HELD
 #define HELD 0
 #endif
-#if defined(TOUCHED) || defined(THREE)
-#define THERE 1
-#else
-#define THERE 0
-#endif
-#ifdef THREE
-#define UNFOUND 1
-#else
-#define UNFOUND 0
-#endif
-
 byte flight;
-byte promised = HELD + UNFOUND;
-byte charged = HELD + THERE;
+byte promised = HELD;
 byte ever;
-byte resident = THERE;
+byte resident;
 byte untouched = HELD;
-byte scanned = THERE - UNFOUND;
-byte scans;
 byte under_way;
 byte began;
 #ifdef JOIN
@@ -70,21 +49,17 @@ bool is_live;
 byte asked;
 #else
 short entry_flight;
-short entry_promised = HELD + UNFOUND;
+short entry_promised = HELD;
 #define has_entry true
 #define is_live true
 #endif
 
-bool is_locked; /* sg_promises_lock */
-#define LOCK atomic { !is_locked; is_locked = true }
-#define UNLOCK is_locked = false
-
-byte committed = HELD + THERE; /* admitted and not freed: the truth */
+byte committed = HELD; /* admitted and not freed: the truth */
 byte freed;
 
 #define SHOWN(bytes) (bytes < 0 -> 99 : bytes)
 
-#if defined(JOIN) || defined(CLOSELY) || defined(SCAN)
+#if defined(JOIN) || defined(OBSERVE)
 #define BEGIN_CHANGE atomic { under_way++; began++ }
 #define END_CHANGE under_way--
 #else
@@ -193,45 +168,6 @@ inline reconcile_sum(word, shown)
 
 /* ---- what threads do ---- */
 
-/* bound_promises(): no more is promised than is held. */
-inline bring_down()
-{
-    do
-    ::
-#ifdef BREAK_BOUND
-        seen = charged;
-        was = promised;
-#else
-        was = promised;
-        seen = charged;
-#endif
-        if
-        :: was > seen ->
-            exchange(promised, entry_promised, was, seen);
-            if
-            :: is_done -> is_done = false; break
-            :: else
-            fi
-        :: else -> break
-        fi
-    od
-}
-
-inline bound()
-{
-#ifdef BREAK_BOUND_UNLOCKED
-    bring_down();
-#else
-    was = promised;
-    seen = charged;
-    if
-    :: was > seen -> LOCK; bring_down(); UNLOCK
-    :: else
-    fi;
-#endif
-    atomic { seen = 0; was = 0 }
-}
-
 /* A small request of 1 byte: in flight, admitted, charged, settled. */
 inline take()
 {
@@ -246,7 +182,7 @@ inline take()
 #else
     committed++;
 #endif
-    atomic { charged++; untouched++ };
+    untouched++;
 #ifdef BREAK_PROMISE_LATE
     lower(flight, entry_flight, 1);
     ever++;
@@ -258,34 +194,26 @@ inline take()
 #endif
 }
 
-/* sg_headroom_scan(): what it finds is there is promised no more. */
-inline scan()
+/* sg_ledger_observe(): what has pages is promised no more. */
+inline observe()
 {
     at_scan = ever;
     found = untouched;
-    there = resident;
-#ifndef BREAK_SCAN
-    scanned = there;
-    scans++;
-#endif
-    LOCK;
     was = promised;
     do
     ::
         seen = ever - at_scan;
+        if
+        :: found + seen >= was -> break
+        :: else
+        fi;
         exchange(promised, entry_promised, was, found + seen);
         if
         :: is_done -> is_done = false; break
         :: else
         fi
     od;
-    UNLOCK;
-#ifdef BREAK_SCAN
-    scanned = there;
-    scans++;
-#endif
-    atomic { seen = 0; was = 0; found = 0; there = 0; at_scan = 0 };
-    bound();
+    atomic { seen = 0; was = 0; found = 0; at_scan = 0 };
     reconcile_sum(flight, entry_flight);
     reconcile_sum(promised, entry_promised)
 }
@@ -303,48 +231,17 @@ inline scan()
 proctype Thread(byte me)
 {
     LOCALS;
-    byte at_scan, found, there;
+    byte at_scan, found;
     if
-#ifdef THREE
-    :: me == 0 ->
-        charged--;
-        bound();
-        atomic { committed--; resident--; freed++ }
-    :: me == 2 ->
-        take()
-#else
     :: me == 0 ->
         take();
-#endif
-#ifdef CLOSELY
+#ifdef OBSERVE
         atomic { resident++; untouched-- };
-        scan()
-#elif defined(SCAN)
-        scan()
+        observe()
 #endif
     :: me == 1 ->
-#if defined(FREE)
-        atomic { committed = committed - HELD; freed = freed + HELD };
-#ifdef BREAK_WITHDRAW_LATE
-        untouched = untouched - HELD;
-#endif
-        if
-#ifdef BREAK_WITHDRAW_UNLOCKED
-        :: lower(promised, entry_promised, HELD)
-#else
-        :: LOCK; lower(promised, entry_promised, HELD); UNLOCK /* sg_tracker_withdraw_block() */
-#endif
-        :: true
-        fi;
-#ifndef BREAK_WITHDRAW_LATE
-        untouched = untouched - HELD; /* sg_block_table_remove() */
-#endif
-        charged = charged - HELD; /* sg_ledger_release() */
-        bound()
-#elif defined(TOUCHED)
-        charged--;
-        bound();
-        atomic { committed--; resident--; freed++ }
+#ifdef FREE
+        atomic { committed = committed - HELD; freed = freed + HELD; untouched = untouched - HELD }
 #else
         take()
 #endif
@@ -399,36 +296,15 @@ proctype Joiner()
 
 proctype Reader()
 {
-    byte least, growth, then, sum, now, scans_then;
+    byte least, sum;
     is_live;
     least = committed + freed;
-#ifdef CLOSELY
-    scans_then = scans;
-    then = scanned;
-    growth = resident;
-    growth = (growth > then -> growth - then : 0);
-#endif
 #ifdef BREAK_PROMISE_READ_FIRST
     sum = SHOWN(entry_promised);
     sum = sum + SHOWN(entry_flight);
 #else
     sum = SHOWN(entry_flight);
-    now = SHOWN(entry_promised);
-#ifdef CLOSELY
-#ifndef BREAK_SCAN
-    /* a scan since: growth beyond its figure is another */
-    if
-#ifdef BREAK_SAME_FIGURE
-    :: scanned != then -> growth = 0
-#else
-    :: scans != scans_then -> growth = 0
-#endif
-    :: else
-    fi;
-#endif
-    now = (now > growth -> now - growth : 0);
-#endif
-    sum = sum + now;
+    sum = sum + SHOWN(entry_promised);
 #endif
     atomic {
         assert(sum + resident + freed >= least); /* seen */
@@ -443,9 +319,6 @@ init
     atomic {
         run Thread(0);
         run Thread(1);
-#ifdef THREE
-        run Thread(2);
-#endif
 #ifdef JOIN
         run Joiner();
 #endif

@@ -58,6 +58,11 @@ static UNUSED void fail(const char *file, int line, const char *what, uint64_t i
 }
 
 #define CHECK(condition) ((condition) ? (void)0 : fail(__FILE__, __LINE__, #condition, 0, 1))
+/* A promise, by the kernel's figure: it contains what the program has mapped writable and never touched, and the
+ * kernel's counters of pages may be behind. */
+#define CHECK_NEAR(is, should_be) \
+    CHECK((uint64_t)(is) + (512 << 10) > (uint64_t)(should_be) && (uint64_t)(is) <= (uint64_t)(should_be) + (6 << 20))
+
 #define CHECK_EQUAL(is, should_be) \
     do { \
         uint64_t is_ = (uint64_t)(is), should_be_ = (uint64_t)(should_be); \

@@ -160,7 +160,7 @@ class Field:
 
     def all_entries(self):
         fields = ("claim", "pid", "promised_bytes", "in_flight_bytes", "bounded_flight_bytes", "ticket", "queued_bytes")
-        fields += ("parent_entry", "parent_claim", "inherited_promise_bytes", "scanned_anonymous_bytes", "published_ns")
+        fields += ("parent_entry", "parent_claim", "inherited_promise_bytes", "ever_promised_bytes", "published_ns")
         used = range(self.ledger.get("entry_used"))
         return [f"{i} {self.ledger.is_locked(i)} " + " ".join(f"{f}={self.ledger.get(f, i)}" for f in fields) for i in used]
 

@@ -11,7 +11,7 @@
 
 #define AGED_NS UINT64_C(250000000)        /* how long bytes must stay untouched to count as a record */
 #define RECORD_LEAST (UINT64_C(256) << 20) /* fewer untouched bytes are no evidence */
-#define IN_USE_SHARE 32                    /* less than 1/32 touched: the process has not begun to use its commits */
+#define IN_USE_SHARE 64                    /* less than 1/64 touched: the process has not begun to use its commits */
 #define PROMISED_SHARE 4                   /* at least 1/4 of the untouched bytes is promised */
 
 static struct {

@@ -18,27 +18,20 @@
 #include "account/callsites.h"
 #include "base/clock.h"
 #include "base/syscall.h"
-#include "account/transit.h"
 #include "account/driver_pool.h"
 
 #include <string.h>
 
-struct sg_lock sg_promises_lock;
-
 static uint32_t peak_writer;
 
-static uint64_t promise_slack; /* (atomic) see sg_ledger_set_slack */
+static uint64_t sparse_ever;      /* (atomic) MAP_NORESERVE bytes made writable, sum; never falls */
+static uint64_t shared_ever;      /* (atomic) bytes of shared memory promised or moved, sum; never falls */
+static uint64_t arrays_max_bytes; /* (atomic) most array credit of a thread */
 
-static struct sg_transit promises; /* promised bytes: new ones are noted, moved ones are in transit */
-static uint64_t promises_start;    /* the present scan's sg_transit_begin_scan */
-static struct sg_transit sparse;   /* MAP_NORESERVE bytes made writable */
-static uint64_t sparse_start;      /* the same for sparse */
-
+/* SG_SUM_EVER and the two sums when the present scan began, and ahead_most_bytes of all records. */
 static struct {
-    uint64_t max_bytes; /* (atomic) most array credit of a thread */
-    uint32_t epoch;     /* (atomic) scans begun and ended: odd during a scan */
-    uint32_t is_barred; /* (atomic) see sg_ledger_bar_arrays */
-} arrays;
+    uint64_t ever, sparse, shared, ahead;
+} scan;
 
 static struct {
     uint64_t domain[SG_DOMAIN_CAPACITY]; /* live bytes */
@@ -166,31 +159,17 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     sg_job_note_peak(total);
 }
 
-/* Whether more bytes are promised than held and the slack allows. *promisable: granted bytes of the domains that may
- * have promises. The promised bytes are read first: a promise is made after its charge, so a newer promise cannot make
- * them too high. */
-static bool is_beyond(uint64_t *promised, uint64_t *promisable)
+/* The promised bytes are read first: a promise is made after its charge, so a newer promise cannot make them too
+ * high. */
+uint64_t sg_ledger_promised_bytes(void)
 {
-    *promised = sg_load(&sg_own->slot.promised_bytes);
-    *promisable = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes) +
-                  sg_load(&sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes) +
-                  sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
-    return *promised > *promisable + sg_load_relaxed(&promise_slack);
-}
-
-/* Lowers the promised bytes to the bytes held: the last scan's figure is an upper bound, and some of its bytes may have
- * been freed since. Under sg_promises_lock, not beside the end of a scan or a withdrawal: they may lower the promised
- * bytes and a new promise may raise them to the value read before, which the compare-and-swap could not detect. */
-static void bound_promises(void)
-{
-    struct sg_lock_state lock;
-    uint64_t promised, promisable;
-    if (SG_LIKELY(!is_beyond(&promised, &promisable)))
-        return;
-    sg_lock_acquire(&sg_promises_lock, &lock);
-    while (is_beyond(&promised, &promisable) && !sg_entry_exchange(SG_SUM_PROMISED, &promised, promisable))
-        ;
-    sg_lock_release(&sg_promises_lock, &lock);
+    uint64_t promised = sg_load(&sg_own->slot.promised_bytes);
+    uint64_t promisable = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes) +
+                          sg_load(&sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes) +
+                          sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
+    uint64_t inherited = sg_entry_sum(SG_SUM_INHERITED);
+    promisable = promisable > inherited ? promisable - inherited : 0;
+    return promised < promisable ? promised : promisable;
 }
 
 /* Lowers the inherited bytes of a forked child to its private bytes, after it has freed memory that it was forked
@@ -208,7 +187,7 @@ static void bound_inheritance(void)
         sg_store(&sg_entry_own()->slot.inherited_bytes, private_bytes);
 }
 
-void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
+void sg_ledger_release_own(enum sg_domain domain, uint64_t bytes)
 {
     enum sg_sum sum = sum_of(domain);
     if (domain == SG_DOMAIN_MANAGED)
@@ -219,53 +198,82 @@ void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
         (void)sg_entry_lower(SG_SUM_GRANTED, bytes - sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes));
     if (domain == SG_DOMAIN_DEVICE) /* last: until now the memory has an owner (pool_room.c) */
         sg_driver_pool_note_given(bytes);
-    if (domain == SG_DOMAIN_HEAP || domain == SG_DOMAIN_MAPPED)
-        sg_entry_note_unpromised(bytes); /* the promise is gone, but the pages may still be resident */
     bound_inheritance();
-    bound_promises();
 }
 
-void sg_ledger_promise(uint64_t bytes)
+void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
 {
-    sg_transit_note(&promises,
-                    bytes); /* first: a scan that ends now may count the bytes twice, but never misses them */
-    (void)sg_entry_raise(SG_SUM_PROMISED, bytes);
+    sg_ledger_release_inherited(bytes); /* first, as readers read it last */
+    sg_ledger_release_own(domain, bytes);
+}
+
+void sg_ledger_release_inherited(uint64_t bytes)
+{
+    if (SG_UNLIKELY(sg_entry_sum(SG_SUM_INHERITED) != 0))
+        (void)sg_entry_lower(SG_SUM_INHERITED, bytes);
+}
+
+void sg_ledger_inherit(uint64_t mapped_bytes)
+{
+    uint64_t granted = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes),
+             heap = before_fork.domain[SG_DOMAIN_HEAP];
+    heap = heap < granted ? heap : granted;
+    heap = heap > SG_CREDIT_MAX ? heap - SG_CREDIT_MAX : 0; /* a child may have paid blocks from its first credit */
+    (void)sg_entry_raise(SG_SUM_INHERITED, heap + mapped_bytes);
+}
+
+/* SG_SUM_EVER first: an observation that ends now may count the bytes twice, but never misses them. */
+void sg_ledger_promise(uint64_t bytes, bool is_private)
+{
+    uint64_t all;
+    if (is_private) {
+        (void)sg_entry_raise_both(SG_SUM_EVER, SG_SUM_PROMISED, bytes, &all);
+        return;
+    }
+    (void)sg_entry_raise(SG_SUM_EVER, bytes);
+    sg_fetch_add(&shared_ever, bytes);
+    (void)sg_entry_raise_both(SG_SUM_SHARED, SG_SUM_PROMISED, bytes, &all);
+}
+
+void sg_ledger_note_moved(uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    (void)sg_entry_raise(SG_SUM_EVER, bytes);
+    sg_fetch_add(&shared_ever, bytes);
 }
 
 void sg_ledger_open_sparse(uint64_t bytes)
 {
-    sg_transit_note(&sparse, bytes);
+    sg_fetch_add(&sparse_ever, bytes);
     (void)sg_entry_raise(SG_SUM_SPARSE, bytes);
-    sg_entry_note_unpromised(bytes);
 }
 
-uint64_t sg_ledger_withdraw(uint64_t bytes)
+void sg_ledger_close_private(uint64_t bytes)
 {
-    struct sg_lock_state lock;
-    sg_lock_acquire(&sg_promises_lock, &lock);
-    uint64_t withdrawn = bytes - sg_entry_lower(SG_SUM_PROMISED, bytes);
-    sg_lock_release(&sg_promises_lock, &lock);
-    return withdrawn;
+    (void)sg_entry_raise(SG_SUM_UNWRITABLE, bytes);
 }
 
-void sg_ledger_begin_move(uint64_t bytes)
+/* The promise comes first: an observation that finds the size in neither place finds it there. */
+void sg_ledger_reopen_private(uint64_t bytes)
 {
-    if (bytes != 0)
-        sg_transit_begin(&promises, bytes);
-}
-
-void sg_ledger_end_move(uint64_t bytes)
-{
-    if (bytes != 0)
-        sg_transit_end(&promises, bytes);
+    uint64_t most = sg_entry_sum(SG_SUM_UNWRITABLE);
+    bytes = bytes < most ? bytes : most;
+    if (bytes == 0)
+        return;
+    sg_ledger_promise(bytes, true);
+    (void)sg_entry_lower(SG_SUM_UNWRITABLE, bytes);
 }
 
 /* ---- array credit ------------------------------------------------------------------------------------------------ */
 
-/* After a scan a thread frees so many arrays before it gets credit again: a thread that frees one now and then shall
+/* A thread without credit frees so many arrays before it gets any: a thread that frees one now and then shall
  * not keep its bytes granted. After ARRAYS_ON_CREDIT its credit is taken back: a thread that pays everything from
  * credit makes no decision, so it would not notice that another process of the job has begun, which ends all credit. */
 enum { ARRAYS_BEFORE_CREDIT = 16, ARRAYS_ON_CREDIT = 16384 };
+
+/* Promises are made ahead for so many times the credit, so that few frees make any. */
+enum { AHEAD_CREDITS = 8 };
 
 /* Takes the call site's part of a word off the call site. */
 static void leave_site(uint64_t word)
@@ -286,7 +294,7 @@ static void take_back(struct sg_record *record, bool closes)
     } while (!sg_cas_u64(&record->array_credit, &word, word & open));
     leave_site(word);
     if (sg_array_credit_bytes(word) != 0)
-        sg_ledger_release(SG_DOMAIN_HEAP, sg_array_credit_bytes(word));
+        sg_ledger_release_own(SG_DOMAIN_HEAP, sg_array_credit_bytes(word));
 }
 
 static void take_back_arrays(bool closes)
@@ -306,13 +314,25 @@ void sg_ledger_take_back_record(struct sg_record *record)
     take_back(record, true);
 }
 
-void sg_ledger_set_slack(uint64_t array_credit_bytes, uint64_t promise_slack_bytes)
+void sg_ledger_set_array_credit(uint64_t bytes)
 {
-    sg_store_relaxed(&promise_slack,
-                     promise_slack_bytes < SG_PROMISE_SLACK_MAX ? promise_slack_bytes : SG_PROMISE_SLACK_MAX);
-    sg_store(&arrays.max_bytes, array_credit_bytes < SG_ARRAY_CREDIT_MAX ? array_credit_bytes : SG_ARRAY_CREDIT_MAX);
-    if (array_credit_bytes == 0)
+    sg_store(&arrays_max_bytes, bytes < SG_ARRAY_CREDIT_MAX ? bytes : SG_ARRAY_CREDIT_MAX);
+    if (bytes == 0)
         sg_ledger_take_back_arrays();
+}
+
+void sg_ledger_take_back_idle_arrays(void)
+{
+    uint32_t used = sg_load(&sg_own->record_used);
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) {
+        struct sg_record *record = &sg_own->record[i];
+        uint64_t freed = sg_load_relaxed(&record->arrays_freed);
+        if (sg_load_relaxed(&record->array_credit) == 0)
+            continue;
+        if (freed == record->arrays_seen)
+            take_back(record, true);
+        record->arrays_seen = freed;
+    }
 }
 
 /* The word that pays for an array, or 0 if `word` does not reach. */
@@ -335,28 +355,38 @@ bool sg_ledger_take_array(struct sg_record *record, uint64_t bytes, uint32_t sit
         if (after == 0)
             return false;
     } while (!sg_cas_u64(&record->array_credit, &word, after));
+    sg_store_relaxed(&record->ahead_bytes, record->ahead_bytes > bytes ? record->ahead_bytes - bytes : 0);
     return true;
 }
 
-/* Opens a record's word after a scan has closed it. Without credit an open word means nothing: if a scan begins at this
- * moment, the thread gives its array no credit. */
+/* Opens a record's word after it was closed. What was promised ahead before is forgotten by then, or will be. */
 static bool open_word(struct sg_record *record)
 {
     uint64_t closed = 0;
     if (++record->arrays_freed < ARRAYS_BEFORE_CREDIT)
         return false;
     record->arrays_freed = 0;
+    sg_store_relaxed(&record->ahead_bytes, 0);
+    sg_store_relaxed(&record->ahead_most_bytes, 0);
     return sg_cas_u64(&record->array_credit, &closed, SG_ARRAY_OPEN);
 }
 
-void sg_ledger_bar_arrays(void)
+/* Promises ahead what `credit_bytes` may need. The record shows it first: an observation may count it twice, but never
+ * misses it. Other processes need to know how much may be taken without a new promise: ahead_most_bytes. */
+static SG_COLD void promise_ahead(struct sg_record *record, uint64_t credit_bytes)
 {
-    sg_store(&arrays.is_barred, 1u);
-}
-
-uint32_t sg_ledger_array_epoch(void)
-{
-    return sg_load(&arrays.epoch);
+    uint64_t most = record->ahead_most_bytes, ahead = record->ahead_bytes;
+    uint64_t step =
+        credit_bytes * AHEAD_CREDITS < SG_ARRAY_CREDIT_MAX ? credit_bytes * AHEAD_CREDITS : SG_ARRAY_CREDIT_MAX;
+    uint64_t wanted = step > SG_ARRAY_AHEAD ? step : SG_ARRAY_AHEAD;
+    wanted = wanted > most ? wanted : most;
+    sg_store(&record->ahead_most_bytes, wanted);
+    sg_store(&record->ahead_bytes, wanted);
+    if (wanted > most)
+        sg_ledger_promise(wanted - most, false);
+    if (most > ahead)
+        sg_ledger_promise(most - ahead, true);
+    sg_registry_note_returned(wanted - ahead); /* the array's pages go back now */
 }
 
 /* Whether another call site's part of the word has to go before an array of `site` is added. */
@@ -379,12 +409,11 @@ static uint64_t word_after_giving(uint64_t word, uint64_t bytes, uint32_t site)
     return word + (units << SG_ARRAY_SITE_SUM_SHIFT) + (UINT64_C(1) << SG_ARRAY_COUNT_SHIFT);
 }
 
-bool sg_ledger_give_array(struct sg_record *record, uint64_t bytes, uint32_t site, uint32_t epoch)
+bool sg_ledger_give_array(struct sg_record *record, uint64_t bytes, uint32_t site)
 {
-    if (bytes % SG_ARRAY_UNIT != 0 || bytes >= SG_ARRAY_MAX || (epoch & 1) != 0 || sg_load(&arrays.is_barred) != 0)
+    if (bytes % SG_ARRAY_UNIT != 0 || bytes >= SG_ARRAY_MAX)
         return false;
-    sg_entry_forget_growth(); /* the pages may stay, and their growth is not that of the next array's promise */
-    uint64_t word = sg_load(&record->array_credit);
+    uint64_t word = sg_load(&record->array_credit), credit;
     if (SG_UNLIKELY((word & SG_ARRAY_OPEN) == 0)) {
         if (!open_word(record))
             return false;
@@ -395,47 +424,79 @@ bool sg_ledger_give_array(struct sg_record *record, uint64_t bytes, uint32_t sit
         return false;
     }
     do {
-        uint64_t credit = sg_array_credit_bytes(word) + bytes;
-        bool is_open = (word & SG_ARRAY_OPEN) != 0 && sg_load(&arrays.epoch) == epoch; /* else a scan closes it */
-        if (!is_open || credit > sg_load_relaxed(&arrays.max_bytes))
+        credit = sg_array_credit_bytes(word) + bytes;
+        if ((word & SG_ARRAY_OPEN) == 0 || credit > sg_load_relaxed(&arrays_max_bytes))
             return false;
+        if (SG_UNLIKELY(credit > record->ahead_bytes))
+            promise_ahead(record, credit);
     } while (!sg_cas_u64(&record->array_credit, &word, word_after_giving(word, bytes, site)));
     if (SG_UNLIKELY(replaces_site(word, site)))
         leave_site(word);
     return true;
 }
 
-/* ---- scans ------------------------------------------------------------------------------------------------------- */
+/* ---- observations ------------------------------------------------------------------------------------------------ */
+
+/* What the threads with array credit may take without a new promise. */
+static uint64_t ahead_most_bytes(void)
+{
+    uint64_t sum = 0;
+    uint32_t used = sg_load(&sg_own->record_used);
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++)
+        if (sg_load(&sg_own->record[i].array_credit) != 0)
+            sum += sg_load(&sg_own->record[i].ahead_most_bytes);
+    return sum;
+}
+
+uint64_t sg_ledger_begin_observation(void)
+{
+    return sg_entry_sum(SG_SUM_EVER);
+}
+
+void sg_ledger_observe(uint64_t begin, uint64_t missing_bytes)
+{
+    uint64_t before = sg_load(&sg_own->slot.promised_bytes), now;
+    do
+        now = missing_bytes + sg_entry_sum(SG_SUM_SHARED) + sg_entry_sum(SG_SUM_EVER) - begin;
+    while (now < before && !sg_entry_exchange(SG_SUM_PROMISED, &before, now));
+}
 
 void sg_ledger_begin_scan(void)
 {
-    sg_fetch_add(&arrays.epoch, 1u);
-    take_back_arrays(true);
-    sg_store(&arrays.is_barred, 0u);
-    promises_start = sg_transit_begin_scan(&promises);
-    sparse_start = sg_transit_begin_scan(&sparse);
+    scan.ever = sg_ledger_begin_observation();
+    scan.sparse = sg_load(&sparse_ever);
+    scan.shared = sg_load(&shared_ever);
+    scan.ahead = ahead_most_bytes(); /* before the kernel is asked, and after the sums */
 }
 
 static void end_scan_of_sparse(uint64_t bytes)
 {
     uint64_t before = sg_load(&sg_own->slot.sparse_bytes), now;
     do
-        now = bytes + sg_transit_since(&sparse, sparse_start);
+        now = bytes + sg_load(&sparse_ever) - scan.sparse;
     while (now != before && !sg_entry_exchange(SG_SUM_SPARSE, &before, now));
 }
 
-void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes)
+/* Sets what is promised of shared memory. Returns what it was before; *now is what it is. */
+static uint64_t set_shared(uint64_t bytes, uint64_t *now)
 {
-    struct sg_lock_state lock;
-    sg_lock_acquire(&sg_promises_lock, &lock);
-    uint64_t before = sg_load(&sg_own->slot.promised_bytes), since;
+    uint64_t before = sg_entry_sum(SG_SUM_SHARED);
     do
-        since = sg_transit_since(&promises, promises_start);
-    while (!sg_entry_exchange(SG_SUM_PROMISED, &before, bytes + since));
-    sg_lock_release(&sg_promises_lock, &lock);
-    sg_fetch_add(&arrays.epoch, 1u);
-    end_scan_of_sparse(sparse_bytes);
-    bound_promises();
+        *now = bytes + sg_load(&shared_ever) - scan.shared;
+    while (!sg_entry_exchange(SG_SUM_SHARED, &before, *now));
+    return before;
+}
+
+void sg_ledger_end_scan(const struct sg_ledger_scan *found)
+{
+    uint64_t shared, shared_before = set_shared(found->shared_bytes + scan.ahead, &shared);
+    uint64_t before = sg_load(&sg_own->slot.promised_bytes), now, had;
+    do {
+        had = before > shared_before ? before - shared_before : 0;
+        now = found->missing_bytes + sg_entry_sum(SG_SUM_EVER) - scan.ever;
+        now = shared + (found->may_rise || now < had ? now : had);
+    } while (!sg_entry_exchange(SG_SUM_PROMISED, &before, now));
+    end_scan_of_sparse(found->sparse_bytes);
 }
 
 void sg_ledger_count_allocation(enum sg_domain domain)
@@ -534,7 +595,7 @@ void sg_ledger_before_fork(void)
     before_fork.machine = sg_own->machine;
     before_fork.inherited_bytes = sg_load(&sg_own->slot.inherited_bytes);
     before_fork.pid = sg_own->slot.pid;
-    before_fork.promised_bytes = sg_load(&sg_own->slot.promised_bytes) + sg_load(&sg_own->slot.inherited_promise_bytes);
+    before_fork.promised_bytes = sg_ledger_promised_bytes() + sg_load(&sg_own->slot.inherited_promise_bytes);
 }
 
 void sg_ledger_set_mapped_before_fork(uint64_t bytes)
@@ -542,16 +603,16 @@ void sg_ledger_set_mapped_before_fork(uint64_t bytes)
     before_fork.domain[SG_DOMAIN_MAPPED] = bytes;
 }
 
+void sg_ledger_add_promised_before_fork(uint64_t bytes)
+{
+    before_fork.promised_bytes += bytes;
+}
+
 void sg_ledger_atfork_child(void)
 {
-    sg_lock_reset(&sg_promises_lock);
-    sg_transit_atfork_child(&promises);
-    sg_transit_atfork_child(&sparse);
     sg_store(&peak_writer, 0u);
-    arrays.epoch = 0;
-    arrays.is_barred = 0;
-    promise_slack = 0;
-    arrays.max_bytes = 0; /* until sg_tracker_inherit has marked the parent's blocks and a snapshot sets it */
+    sg_store(&sparse_ever, UINT64_C(0));
+    sg_store(&arrays_max_bytes, UINT64_C(0)); /* until sg_tracker_inherit has marked the parent's blocks */
     sg_job_atfork_child();
     uint64_t inherited = 0;
     for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++) {

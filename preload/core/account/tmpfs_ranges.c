@@ -172,7 +172,8 @@ static void charge(int64_t bytes)
     if (bytes > 0)
         sg_ledger_charge(SG_DOMAIN_MAPPED, (uint64_t)bytes);
     else if (bytes < 0)
-        sg_ledger_release(SG_DOMAIN_MAPPED, (uint64_t)-bytes);
+        sg_ledger_release_own(SG_DOMAIN_MAPPED,
+                              (uint64_t)-bytes); /* the change of the map has noted what is inherited */
 }
 
 /*
@@ -220,7 +221,7 @@ void sg_tmpfs_promise(uint64_t begin, uint64_t end, uint64_t bytes)
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     struct sg_memory_file *shown = shown_ranges();
     sg_entry_begin_files();
-    sg_ledger_promise(bytes);
+    sg_ledger_promise(bytes, false);
     for (uint32_t i = 0; i < shown_count; i++) {
         uint64_t resident = bytes_of(&shown[i]) - shown[i].missing_bytes;
         if (shown[i].begin <= begin && end <= shown[i].end)
@@ -249,13 +250,13 @@ void sg_tmpfs_add_missing(uint64_t begin, uint64_t end, uint64_t bytes)
 
 /* If the ranges have changed since the scan began, no missing bytes are shown: the promises count as this process's own
  * until the next scan. Without ranges, other processes need not be told of a change. */
-void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes)
+void sg_tmpfs_end_scan(const struct sg_ledger_scan *found)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     if (shown_count != 0)
         sg_entry_begin_files();
-    sg_ledger_end_scan(promised_bytes, sparse_bytes);
+    sg_ledger_end_scan(found);
     for (uint32_t i = 0; i < shown_count; i++)
         shown_ranges()[i].missing_bytes = scan_changes == changes ? missing_of_scan()[i] : 0;
     if (shown_count != 0)

@@ -13,6 +13,7 @@
 #ifndef SG_PRELOAD_ACCOUNT_TMPFS_RANGES_H
 #define SG_PRELOAD_ACCOUNT_TMPFS_RANGES_H
 
+#include "account/ledger.h"
 #include "base/lock.h"
 #include "base/range_map.h"
 
@@ -41,7 +42,7 @@ void sg_tmpfs_promise(uint64_t begin, uint64_t end, uint64_t bytes);
  * take themselves. */
 void sg_tmpfs_begin_scan(void);
 void sg_tmpfs_add_missing(uint64_t begin, uint64_t end, uint64_t bytes);
-void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes);
+void sg_tmpfs_end_scan(const struct sg_ledger_scan *found);
 
 /* In a forked child. If the map may be torn (`is_map_whole` false), the child forgets all ranges. Under no lock. */
 void sg_tmpfs_atfork_child(bool is_map_whole);

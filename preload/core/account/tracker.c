@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
-#include "account/transit.h"
 #include "base/pages.h"
 
 #include <string.h>
@@ -35,6 +34,7 @@ struct sg_tracker_changes sg_tracker_changes;
 #define SPARSE_MAX (UINT64_C(16) << 30)
 /* 4 TiB: a larger block exceeds any machine, and is granted in observe mode only. Its residency is not counted. */
 #define COUNTED_MAX (UINT64_C(4) << 40)
+#define OBSERVED_MIN (UINT64_C(1) << 20) /* the kernel is not asked about smaller promises */
 #define SLICE_BYTES (UINT64_C(64) << 20) /* most address space scanned under one hold of the lock */
 #define FORK_NS UINT64_C(1000000)        /* longest wait before and for a fork */
 
@@ -44,23 +44,19 @@ static struct {
     uint64_t extent, shared_extent, own, anonymous;
 } sparse;
 static uint64_t copied_extent;            /* (atomic) of private mappings of files that may be written to */
-static uint64_t unpromised_bytes;         /* (atomic) never falls */
-static uint32_t has_unforked;             /* (atomic) set by sg_tracker_note_unforked */
 static uint64_t fork_until_ns SG_AT_FORK; /* (atomic) until then changes wait for a fork; 0: no fork */
+
+static uint32_t is_heir; /* (atomic) a forked child that has not marked yet what it has inherited */
 
 static struct sg_range_map checked_units; /* units of shared memory that the present scan has checked */
 
-static struct sg_transit in_passage; /* heap bytes in passage (struct sg_passage) */
-
 struct scan {
-    struct sg_block_table *table;
-    uint64_t page;
     struct sg_seccomp_answer sandbox;
-    uint64_t promised;
-    uint64_t inherited;        /* missing bytes of inherited blocks and ranges */
-    uint64_t managed_missing;  /* the part of promised that is managed memory */
-    uint64_t tracked_heap;     /* size of the heap blocks checked */
-    uint64_t resident_private; /* resident bytes of the anonymous memory checked */
+    uint64_t page;
+    uint64_t missing, swapped; /* of private memory, by the kernel */
+    uint64_t shared;           /* missing bytes of shared and managed memory */
+    uint64_t managed;          /* the part of shared that is managed memory */
+    uint64_t committed_extent; /* address space of commits (commits.h) */
     uint64_t sparse_resident;
     uint64_t sparse_own;                 /* the part of sparse_resident that is not inherited */
     uint64_t sparse_extent;              /* address space of MAP_NORESERVE mappings that may have pages */
@@ -69,7 +65,7 @@ struct scan {
     uint64_t file_extent;                /* private mappings of files that may be written to */
     uint64_t open_resident;              /* resident bytes of the MAP_NORESERVE ranges of sg_tracker_maps.open_bytes */
     uint64_t open_anonymous;             /* anonymous memory of the process before they were counted */
-    bool has_sparse;
+    uint64_t sparse_untouched; /* private MAP_NORESERVE memory that is writable and has no pages: no promise */
 };
 
 /* The copies found last. They cannot have become many more or fewer while the anonymous memory has hardly changed. To
@@ -100,78 +96,17 @@ uint64_t sg_tracker_absent_bytes(const struct sg_range *range)
     return whole > resident ? whole - resident : 0;
 }
 
-static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
-{
-    begin = (begin + page - 1) & ~(page - 1);
-    end &= ~(page - 1);
-    return end > begin ? end - begin : 0;
-}
-
-/* The bits of SG_BLOCK_SEEN_MASK: bit i says that more than seen_64ths[i] / 64 of the block was resident at some scan.
- * The steps are finer for small shares: blocks that are hardly touched are often freed before they are used. */
-static const uint32_t seen_64ths[] = {0, 1, 4, 16, 32};
-
-static uint64_t seen_bits(uint64_t resident, uint64_t whole)
-{
-    uint64_t bits = 0;
-    for (uint32_t i = 0; i < SG_ARRAY_LENGTH(seen_64ths); i++)
-        if (resident > whole / 64 * seen_64ths[i])
-            bits |= UINT64_C(1) << i;
-    return bits;
-}
-
-/* The fewest bytes of a block that are still promised, by all scans so far. More may be missing now: resident pages may
- * have been swapped out, or given back in part. */
-static uint64_t promised_least(uint64_t seen, uint64_t whole)
-{
-    uint32_t i = 0;
-    while (i < SG_ARRAY_LENGTH(seen_64ths) && (seen >> i & 1) != 0)
-        i++;
-    return i == 0 ? whole : i < SG_ARRAY_LENGTH(seen_64ths) ? whole / 64 * (64 - seen_64ths[i]) : 0;
-}
-
-/* Marks a heap block as scanned. The value may have changed, or the block may be gone, since the scan read it. An
- * entry that a thread is moving cannot be marked, and that thread may be stopped: then no array becomes credit
- * before the next scan. */
-static void mark_scanned(uint64_t key, uint64_t value)
-{
-    enum { TRIES = 16 };
-    for (int i = 0; i < TRIES && value != 0 && (value & SG_BLOCK_SCANNED) == 0; i++) {
-        if (sg_block_table_mark(&sg_tracker_blocks, key, value, SG_BLOCK_SCANNED))
-            return;
-        value = sg_block_table_find(&sg_tracker_blocks, key);
-    }
-    if (value != 0 && (value & SG_BLOCK_SCANNED) == 0)
-        sg_ledger_bar_arrays();
-}
-
-static void scan_block(void *context, uint64_t key, uint64_t value)
+static void scan_managed(void *context, uint64_t key, uint64_t value)
 {
     struct scan *scan = context;
-    uint64_t size = sg_block_size(value);
-    enum sg_domain domain = sg_block_domain(value);
-    if (domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_SCANNED) == 0) {
-        mark_scanned(key, value);
-        value |= SG_BLOCK_SCANNED;
-    }
-    if (size < SG_PROMISE_BYTES || (domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MANAGED))
+    uint64_t size = sg_block_size(value), page = scan->page;
+    uintptr_t begin = sg_round_up(key, page), end = (key + size) & ~(page - 1);
+    if (size < SG_PROMISE_BYTES || sg_block_domain(value) != SG_DOMAIN_MANAGED || (value & SG_BLOCK_SETTLED) != 0)
         return;
-    uint64_t whole = whole_pages(key, key + size, scan->page);
-    uint64_t resident = whole;
-    if ((value & SG_BLOCK_SETTLED) == 0) {
-        resident = size > COUNTED_MAX ? 0 : sg_residency_bytes(key, key + size, &scan->sandbox);
-        *(domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
-            whole - resident;
-        scan->managed_missing += domain == SG_DOMAIN_MANAGED ? whole - resident : 0;
-        uint64_t marks = domain == SG_DOMAIN_HEAP ? seen_bits(resident, whole) << SG_BLOCK_SEEN_SHIFT : 0;
-        marks |= resident == whole ? SG_BLOCK_SETTLED : 0;
-        if ((value | marks) != value)
-            (void)sg_block_table_mark(scan->table, key, value, marks);
-    }
-    if (domain == SG_DOMAIN_HEAP) {
-        scan->tracked_heap += size;
-        scan->resident_private += resident;
-    }
+    uint64_t resident = size > COUNTED_MAX ? 0 : sg_residency_bytes(begin, end, &scan->sandbox);
+    scan->managed += end - begin - resident;
+    if (resident == end - begin)
+        (void)sg_block_table_mark(&sg_tracker_cuda, key, value, SG_BLOCK_SETTLED);
 }
 
 /* The missing bytes of shared memory, without units that this scan has already checked at another address; *is_all
@@ -208,22 +143,19 @@ static bool is_commit(const struct sg_range *range)
 /* Scans the part [begin, end) of a COUNTED range. Under sg_tracker_maps_lock. */
 static void scan_counted(struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
-    uint64_t bytes = end - begin, missing = 0;
-    bool is_settled = (range->flags & SG_RANGE_SETTLED) != 0, is_all = true;
-    if (!is_settled && range->end - range->begin > COUNTED_MAX)
-        missing = bytes;
-    else if (!is_settled && range->source != 0)
-        missing = missing_of_shared(scan, range, begin, end, &is_all);
-    else if (!is_settled)
-        missing = bytes - resident_of(&scan->sandbox, range, begin, end);
-    if ((range->flags & SG_RANGE_SHARED) == 0)
-        scan->resident_private += bytes - missing;
+    uint64_t bytes = end - begin, missing;
+    bool is_all = true;
     if (is_commit(range))
-        sg_commits_note(bytes - missing, missing);
-    if (is_settled)
+        scan->committed_extent += bytes;
+    if ((range->flags & SG_RANGE_SHARED) == 0 || (range->flags & SG_RANGE_SETTLED) != 0)
         return;
-    if (!is_commit(range))
-        *((range->flags & SG_RANGE_INHERITED) != 0 ? &scan->inherited : &scan->promised) += missing;
+    if (range->end - range->begin > COUNTED_MAX)
+        missing = bytes;
+    else if (range->source != 0)
+        missing = missing_of_shared(scan, range, begin, end, &is_all);
+    else
+        missing = bytes - resident_of(&scan->sandbox, range, begin, end);
+    scan->shared += missing;
     if (missing != 0 || !is_all)
         return;
     sg_tracker_begin_change();
@@ -239,7 +171,6 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
         scan->file_extent += end - begin;
         return;
     }
-    scan->has_sparse = true;
     if ((range->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) == 0)
         return;
     scan->sparse_extent += end - begin;
@@ -251,7 +182,7 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
     if ((range->flags & SG_RANGE_INHERITED) == 0)
         scan->sparse_own += resident;
     if ((range->flags & SG_RANGE_SHARED) == 0)
-        scan->resident_private += resident;
+        scan->sparse_untouched += end - begin - resident;
     if ((range->flags & (SG_RANGE_SHARED | SG_RANGE_SHUT)) == 0)
         scan->open_resident += resident;
     uint64_t machine_bytes = sg_own->machine.total_bytes;
@@ -316,7 +247,8 @@ static uintptr_t count_copies(uintptr_t at, uint64_t *own)
     return has_more && (range.flags & SG_RANGE_COPIED) == 0 ? range.end : end;
 }
 
-/* Adds the copies of files' pages to what is resident. */
+/* Adds the copies of files' pages to what is resident, and what is not copied to what is untouched. There may be more
+ * copies than were found last. */
 static void scan_copies(struct scan *scan)
 {
     if (scan->file_extent == 0 && copies.file_extent == 0)
@@ -333,9 +265,10 @@ static void scan_copies(struct scan *scan)
         sg_store_relaxed(&copies.anonymous, anonymous);
     }
     sg_store_relaxed(&copied_extent, scan->file_extent);
-    scan->resident_private += copies.bytes;
     scan->sparse_own += copies.own_bytes;
     scan->sparse_resident += scan->sparse_resident != SG_UNKNOWN ? copies.bytes : 0;
+    uint64_t copied = copies.bytes + COPIES_STEP;
+    scan->sparse_untouched += scan->file_extent > copied ? scan->file_extent - copied : 0;
 }
 
 /* The copies may have been counted by an earlier scan: then what has grown since may be copies. */
@@ -385,7 +318,6 @@ uint64_t sg_tracker_sparse_most_bytes(void)
 void sg_tracker_add_copied_extent(uint64_t bytes)
 {
     sg_fetch_add(&copied_extent, bytes);
-    sg_tracker_add_unpromised(bytes);
 }
 
 void sg_tracker_add_sparse_extent(uint64_t bytes, bool is_shared)
@@ -393,186 +325,85 @@ void sg_tracker_add_sparse_extent(uint64_t bytes, bool is_shared)
     sg_fetch_add(is_shared ? &sparse.shared_extent : &sparse.extent, bytes);
 }
 
-void sg_tracker_add_unpromised(uint64_t bytes)
+/* Missing bytes of private memory, by the kernel. What was made unwritable is read last: it is raised before the kernel
+ * takes the memory off the writable memory. */
+static bool read_missing(uint64_t *missing, uint64_t *swapped)
 {
-    sg_fetch_add(&unpromised_bytes, bytes);
-    sg_entry_note_unpromised(bytes);
+    if (!sg_procfs_missing_bytes(0, missing, swapped))
+        return false;
+    *missing += sg_entry_sum(SG_SUM_UNWRITABLE);
+    return true;
 }
 
-/* The sum of one word of all threads' records. */
-static uint64_t sum_of_records(size_t offset)
+void sg_tracker_observe(void)
 {
-    uint64_t sum = 0;
-    uint32_t used = sg_load(&sg_own->record_used);
-    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++)
-        sum += sg_load((const uint64_t *)(const void *)((const char *)&sg_own->record[i] + offset));
-    return sum;
+    uint64_t begin = sg_ledger_begin_observation(), missing, swapped;
+    if (sg_ledger_promised_bytes() >= OBSERVED_MIN && read_missing(&missing, &swapped))
+        sg_ledger_observe(begin, missing);
 }
 
-/* Other processes subtract the growth of this process's anonymous memory since its scan from its promises
- * (sg_peers_sum). Where memory may grow without a promise, growth tells nothing. */
-static uint64_t expected_of(const struct scan *scan, uint64_t anonymous)
+/* What a forked child has inherited, and what of it has no pages yet. A mapping that the kernel cleared at the fork is
+ * new in the child. */
+static void observe_inherited(uint64_t missing)
 {
-    bool is_all_promised =
-        !scan->has_sparse && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0 && !sg_commits_are_on_record();
-    return is_all_promised && anonymous != 0 ? anonymous + sg_ledger_credit_bytes() + sg_load(&unpromised_bytes) : 0;
+    uint64_t inherited = sg_load(&sg_own->slot.inherited_promise_bytes);
+    sg_entry_set_inherited(inherited < missing ? inherited : missing);
 }
 
-struct sg_tracker_scan sg_tracker_scan(void)
+/* What is promised of private memory. MAP_NORESERVE memory that was swapped out looks untouched. Of commits, which may
+ * follow a record, only a part (commits.h). */
+static uint64_t promise_of(const struct scan *scan)
 {
-    struct scan scan = {.table = &sg_tracker_blocks, .page = sg_page_bytes()};
-    uint64_t scan_start = sg_transit_begin_scan(&in_passage);
-    uint64_t freed = sum_of_records(offsetof(struct sg_record, freed_bytes));
-    scan.promised = sum_of_records(offsetof(struct sg_record, paying_bytes)); /* after the credit was taken back */
-    sg_block_table_visit(&sg_tracker_blocks, scan_block, &scan);
-    scan.table = &sg_tracker_cuda;
-    sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
-    sg_entry_set_managed_missing(scan.managed_missing);
+    uint64_t untouched = scan->sparse_untouched > scan->swapped ? scan->sparse_untouched - scan->swapped : 0;
+    uint64_t missing = scan->missing > untouched ? scan->missing - untouched : 0;
+    uint64_t committed = missing < scan->committed_extent ? missing : scan->committed_extent;
+    sg_commits_note(scan->committed_extent - committed, committed);
+    return missing - committed + sg_commits_end_scan();
+}
+
+uint64_t sg_tracker_scan(void)
+{
+    struct scan scan = {.page = sg_page_bytes()};
+    bool was_on_record = sg_commits_are_on_record();
+    sg_ledger_begin_scan();
+    sg_tmpfs_begin_scan();
+    bool is_known = read_missing(&scan.missing, &scan.swapped);
+    sg_block_table_visit(&sg_tracker_cuda, scan_managed, &scan);
+    sg_entry_set_managed_missing(scan.managed);
     bool has_sparse = sg_load_relaxed(&sg_tracker_maps.open_bytes) != 0 || sg_load_relaxed(&sparse.extent) != 0;
     scan.open_anonymous = has_sparse ? sg_procfs_anonymous_bytes(0) : 0;
     scan_maps(&scan);
     scan_copies(&scan);
     publish_open(&scan);
-    scan.promised += sg_commits_end_scan();
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
-    /* Small heap blocks are not checked one by one. Their promise is their size less the anonymous resident memory that
-     * belongs to no checked block. Blocks in passage are added: such a block may have been checked and be off the
-     * ledger by now, or be found at both of its addresses, or have resident pages although it was not checked. */
-    uint64_t heap = sg_ledger_live_heap_bytes();
-    heap += sg_transit_since(&in_passage, scan_start); /* read after the ledger */
-    heap += sum_of_records(offsetof(struct sg_record, freeing_bytes)) - freed;
-    uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
-    uint64_t anonymous = sg_procfs_anonymous_bytes(0);
-    uint64_t resident = anonymous > scan.resident_private ? anonymous - scan.resident_private : 0;
-    return (struct sg_tracker_scan){.promised_bytes = scan.promised + (small > resident ? small - resident : 0),
-                                    .inherited_bytes = scan.inherited,
-                                    .sparse_bytes = scan.sparse_own,
-                                    .expected_anonymous_bytes = expected_of(&scan, anonymous),
-                                    .has_sparse = scan.has_sparse};
+    struct sg_ledger_scan found = {.missing_bytes = is_known ? promise_of(&scan) : SG_BYTES_MAX,
+                                   .shared_bytes = scan.shared + scan.managed,
+                                   .sparse_bytes = scan.sparse_own,
+                                   .may_rise = was_on_record && is_known};
+    sg_tmpfs_end_scan(&found);
+    if (is_known)
+        observe_inherited(scan.missing);
+    return scan.sparse_own;
 }
 
-#define WITHDRAW_BYTES (UINT64_C(32) << 20) /* smaller blocks hardly matter before the next scan */
-
-/* Withdraws the missing bytes of [begin, end), at most `max_bytes`. Bytes that became resident are not promised any
- * more, even if they are swapped out now. mincore comes first, because it is cheaper: if it finds all pages resident,
- * there is nothing to withdraw. */
-static void withdraw(uintptr_t begin, uintptr_t end, uint64_t max_bytes)
-{
-    uint64_t page = sg_page_bytes(), taken = 0;
-    begin = sg_round_up(begin, page);
-    end &= ~(page - 1);
-    if (end <= begin)
-        return;
-    bool is_countable = end - begin <= COUNTED_MAX;
-    struct sg_seccomp_answer sandbox = {0};
-    if (is_countable && !sg_seccomp_ask_once(&sandbox) &&
-        sg_residency_cached_bytes(begin, end, &sandbox) == end - begin)
-        return;
-    if (is_countable && !sg_residency_taken_bytes(begin, end, &taken))
-        return;
-    uint64_t missing = end - begin - taken;
-    (void)sg_ledger_withdraw(missing < max_bytes ? missing : max_bytes);
-}
-
-void sg_tracker_withdraw_block(uintptr_t begin, uint64_t bytes)
-{
-    if (bytes < WITHDRAW_BYTES)
-        return;
-    uint64_t entry = sg_block_table_find(&sg_tracker_blocks, begin),
-             seen = sg_tracker_seen_of(entry) >> SG_BLOCK_SEEN_SHIFT;
-    uint64_t least = promised_least(seen, whole_pages(begin, begin + bytes, sg_page_bytes()));
-    if (entry != 0 && least != 0)
-        withdraw(begin, begin + bytes, least);
-}
-
-void sg_tracker_withdraw_range(const struct sg_range *range)
-{
-    /* Shared ranges are skipped: no interface tells which of their pages were swapped out. */
-    uint32_t others = SG_RANGE_SETTLED | SG_RANGE_INHERITED | SG_RANGE_SHARED;
-    if (is_commit(range) && sg_commits_are_on_record()) /* the bytes may not be promised */
-        return;
-    if (range->kind == SG_RANGE_COUNTED && range->end - range->begin >= WITHDRAW_BYTES && (range->flags & others) == 0)
-        withdraw(range->begin, range->end, UINT64_MAX);
-}
-
-struct sg_passage sg_tracker_begin_large_passage(uintptr_t begin, uint64_t bytes, bool stays)
-{
-    uint64_t entry = stays ? sg_block_table_find(&sg_tracker_blocks, begin) : 0;
-    struct sg_passage passage = {.bytes = bytes};
-    passage.promised_bytes = entry != 0 && (entry & SG_BLOCK_SETTLED) == 0 ? bytes : 0;
-    sg_ledger_begin_move(passage.promised_bytes);
-    sg_transit_begin(&in_passage, bytes);
-    return passage;
-}
-
-void sg_tracker_end_large_passage(struct sg_passage passage)
-{
-    sg_transit_end(&in_passage, passage.bytes);
-    sg_ledger_end_move(passage.promised_bytes);
-}
-
-uint64_t sg_tracker_seen_of(uint64_t entry)
-{
-    bool is_nothing_promised = (entry & (SG_BLOCK_SETTLED | SG_BLOCK_INHERITED)) != 0;
-    return is_nothing_promised ? SG_BLOCK_SEEN_MASK : entry & SG_BLOCK_SEEN_MASK;
-}
-
-static void give_back_block(void *context, uint64_t key, uint64_t value)
-{
-    const struct sg_range *range = context;
-    uint64_t size = sg_block_size(value);
-    if (size >= SG_PROMISE_BYTES && key < range->end && key + size > range->begin &&
-        range->begin <= key + sg_page_bytes() && key + size <= range->end + sg_page_bytes())
-        while (value != 0 && (value & SG_BLOCK_SETTLED) == 0 &&
-               !sg_block_table_mark(&sg_tracker_blocks, key, value, SG_BLOCK_SETTLED))
-            value = sg_block_table_find(&sg_tracker_blocks, key); /* a scan has changed the value meanwhile */
-}
-
-void sg_tracker_give_back(uintptr_t begin, uintptr_t end)
+uint64_t sg_tracker_promisable_bytes(uintptr_t begin, uintptr_t end)
 {
     struct sg_lock_state state;
-    sg_tracker_add_unpromised(end - begin);
-    sg_tracker_wait_for_fork();
+    struct sg_range range;
+    uint64_t bytes = end - begin;
     sg_lock_acquire(&sg_tracker_maps_lock, &state);
-    bool is_mapped = sg_range_map_bytes(&sg_tracker_maps, begin, end, SG_RANGE_COUNTED) != 0;
-    if (is_mapped) {
-        sg_tracker_begin_change();
-        if (sg_range_map_flag(&sg_tracker_maps, begin, end, SG_RANGE_SETTLED) != 0)
-            sg_ledger_count_fault();
-        sg_tracker_end_change();
-    }
+    for (uintptr_t at = begin; sg_range_map_within(&sg_tracker_maps, at, end, &range); at = range.end)
+        if ((range.flags & SG_RANGE_SHARED) != 0 || range.kind != SG_RANGE_COUNTED)
+            bytes -= range.end - range.begin;
     sg_lock_release(&sg_tracker_maps_lock, &state);
-    if (is_mapped || end - begin < SG_PROMISE_BYTES / 2)
-        return;
-    struct sg_range range = {.begin = begin, .end = end};
-    sg_block_table_visit(&sg_tracker_blocks, give_back_block, &range);
+    return bytes;
 }
 
-void sg_tracker_note_unforked(void)
-{
-    sg_store_relaxed(&has_unforked, 1u);
-}
-
-/* In a forked child: whether some of a block's pages are not mapped here (MADV_DONTFORK): msync fails then. Such a
- * block is seldom used in the child. */
-static bool is_unforked(uint64_t key, uint64_t value)
-{
-    uint64_t page = sg_page_bytes(), begin = sg_round_up(key, page), end = (key + sg_block_size(value)) & ~(page - 1);
-    return sg_load_relaxed(&has_unforked) != 0 && (value & SG_BLOCK_SETTLED) == 0 && end > begin &&
-           sg_sys_msync(begin, end - begin, MS_ASYNC) == -ENOMEM;
-}
-
+/* A child cannot use CUDA blocks. */
 static void inherit_block(void *context, uint64_t key, uint64_t value)
 {
     struct sg_block_table *table = context;
-    uint64_t mark =
-        table == &sg_tracker_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED; /* a child cannot use CUDA blocks */
-    if (sg_block_size(value) >= SG_PROMISE_BYTES && is_unforked(key, value))
-        mark |= SG_BLOCK_SETTLED;
-    mark |= table == &sg_tracker_blocks ? SG_BLOCK_SCANNED : 0;
-    if (sg_block_size(value) < SG_PROMISE_BYTES)
-        mark &= SG_BLOCK_SCANNED;
-    (void)sg_block_table_mark(table, key, value, mark);
+    (void)sg_block_table_mark(table, key, value, table == &sg_tracker_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED);
 }
 
 /* Shared memory (source != 0) is not marked: its missing bytes are published per range of a file, not as inherited. */
@@ -587,7 +418,15 @@ void sg_tracker_inherit(void)
         if ((range.kind == SG_RANGE_COUNTED || range.kind == SG_RANGE_SPARSE) && range.source == 0 &&
             sg_range_map_flag(&sg_tracker_maps, range.begin, range.end, SG_RANGE_INHERITED) != 0)
             sg_ledger_count_fault();
+    uint64_t bytes = sg_tracker_maps.inherited_bytes;
     sg_lock_release(&sg_tracker_maps_lock, &state);
+    sg_ledger_inherit(bytes);
+    sg_store_relaxed(&is_heir, 0u);
+}
+
+bool sg_tracker_has_inherited(void)
+{
+    return sg_load_relaxed(&is_heir) == 0;
 }
 
 static void sleep_briefly(void)
@@ -623,7 +462,7 @@ void sg_tracker_atfork_child(bool is_map_whole)
     if (!is_map_whole)
         sg_store(&sg_tracker_changes.ended, sg_load(&sg_tracker_changes.begun));
     sg_lock_reset(&sg_tracker_maps_lock);
-    sg_transit_atfork_child(&in_passage);
+    sg_store_relaxed(&is_heir, 1u);
     memset(&copies, 0, sizeof copies);
     sg_store_relaxed(&sparse.anonymous, UINT64_C(0));
     sg_heaps_atfork_child();

@@ -8,8 +8,9 @@
  *   sg_tracker_contexts CUDA contexts by handle, with their cost     lock-free table
  *   sg_tracker_maps     mappings                                     ranges under sg_tracker_maps_lock
  *
- * A promise is memory that was granted and never was resident: a block's size less its resident bytes (residency.h). A
- * block that a scan found fully resident is "settled": it promises nothing, and no later scan checks it again.
+ * What the process is promised and has not touched yet, the kernel says for its private memory as a whole (procfs.h).
+ * Of shared and managed memory a scan asks which pages are there (residency.h). A block or range of these that a scan
+ * found fully resident is "settled": it promises nothing, and no later scan checks it again.
  */
 #ifndef SG_PRELOAD_ACCOUNT_TRACKER_H
 #define SG_PRELOAD_ACCOUNT_TRACKER_H
@@ -24,8 +25,8 @@
 #include "account/thread_record.h"
 #include "account/tmpfs_ranges.h"
 
-/* SG_TRACKED_BYTES: smallest heap block in sg_tracker_blocks. SG_PROMISE_BYTES: smallest block whose residency a scan
- * checks. */
+/* SG_TRACKED_BYTES: smallest heap block in sg_tracker_blocks. SG_PROMISE_BYTES: smallest managed block whose residency
+ * a scan checks. */
 enum { SG_TRACKED_BYTES = SG_ARRAY_MIN, SG_PROMISE_BYTES = 1024 * 1024 };
 
 extern struct sg_block_table sg_tracker_blocks;
@@ -40,15 +41,9 @@ extern struct sg_range_map sg_tracker_maps;
 #define SG_BLOCK_SIZE_MASK ((UINT64_C(1) << 43) - 1)
 #define SG_BLOCK_SITE_SHIFT 43
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
-#define SG_BLOCK_INHERITED (UINT64_C(1) << 51) /* heap blocks, which have no device number: as SG_RANGE_INHERITED */
-
-/* Heap blocks: a scan has seen the block, or its promise is older than the block. Such a block does not become array
- * credit (ledger.h). */
-#define SG_BLOCK_SCANNED (UINT64_C(1) << 52)
-
-/* Heap blocks: one bit for each share of the block that any scan has found resident (tracker.c). Never cleared. */
-#define SG_BLOCK_SEEN_SHIFT 56
-#define SG_BLOCK_SEEN_MASK (UINT64_C(31) << SG_BLOCK_SEEN_SHIFT)
+/* Heap blocks, which have no device number: a forked child has the block from its parent. Such a block does not become
+ * array credit, which would be the child's own. */
+#define SG_BLOCK_INHERITED (UINT64_C(1) << 51)
 
 /* A block of a CUDA pool. The pool's reserved memory counts instead of the block. The size is in whole units: the low
  * nine bits of the size field hold the low bits of the pool's number. */
@@ -86,19 +81,16 @@ static inline uint32_t sg_block_device(uint64_t block)
     return (uint32_t)(block >> 51 & 7);
 }
 
-/* What a scan found. */
-struct sg_tracker_scan {
-    uint64_t promised_bytes;
-    uint64_t inherited_bytes;          /* missing bytes of inherited blocks and ranges */
-    uint64_t sparse_bytes;             /* resident bytes of MAP_NORESERVE mappings, without those inherited at fork */
-    uint64_t expected_anonymous_bytes; /* all beyond this will be growth of promised memory; 0: growth tells nothing */
-    bool has_sparse;                   /* there are MAP_NORESERVE mappings */
-};
+/* Asks the kernel how much of this process's private memory has no pages, and lowers the promises to it. Costs a read
+ * of /proc/self/statm. Under sg_decision_lock. */
+void sg_tracker_observe(void);
 
-/* The scan: checks the resident pages of each unsettled block and range. Also updates sparse_resident_bytes of the
- * segment and the managed memory that the registry entry shows as missing. Costs up to 3 ms per unsettled GiB
- * (residency.h). Under sg_decision_lock. */
-struct sg_tracker_scan sg_tracker_scan(void);
+/* The scan: an observation, and for shared, managed and MAP_NORESERVE memory the resident pages of each unsettled block
+ * and range. Also updates sparse_resident_bytes of the segment, the managed memory that the registry entry shows as
+ * missing, and the promises that a forked child has inherited. Costs up to 3 ms per unsettled GiB of those
+ * (residency.h). Returns the resident bytes of MAP_NORESERVE mappings, without those inherited at fork. Under
+ * sg_decision_lock. */
+uint64_t sg_tracker_scan(void);
 
 /* The most resident bytes that MAP_NORESERVE mappings, and copies of files' pages, can have now: by the last scan, and
  * by the growth of the process's anonymous memory since. add_sparse_extent notes address space mapped since. Any
@@ -109,82 +101,18 @@ void sg_tracker_add_sparse_extent(uint64_t bytes, bool is_shared);
 /* Notes a new private mapping of a file that may be written to: so many bytes may be copied. Any thread. */
 void sg_tracker_add_copied_extent(uint64_t bytes);
 
-/* Withdraws the remaining promise of a heap block, or of a part of a mapping, that is about to be freed. Withdraws
- * nothing if the promise cannot be determined; the next scan corrects the sum then. Also ignores blocks below 32 MiB,
- * which hardly matter before the next scan. Call these while the block is still in the index: a scan that does not find
- * the block any more ends after the withdrawal, and sets the promised bytes without the block. Any thread. */
-void sg_tracker_withdraw_block(uintptr_t begin, uint64_t bytes);
-void sg_tracker_withdraw_range(const struct sg_range *range);
-
-/* A block or mapping in passage: munmap or free is releasing it, or realloc is moving it (`stays`). begin comes before
- * its removal from the index, because another thread may get the address at once. end comes when the memory is released
- * or entered again. A scan during a passage cannot tell where the pages are, nor how much is promised: it counts too
- * much rather than too little. Passages below SG_PROMISE_BYTES are ignored. Any thread. */
-struct sg_passage {
-    uint64_t bytes;
-    uint64_t promised_bytes;
-};
-struct sg_passage sg_tracker_begin_large_passage(uintptr_t begin, uint64_t bytes, bool stays);
-void sg_tracker_end_large_passage(struct sg_passage passage);
-
-static inline struct sg_passage sg_tracker_begin_passage(uintptr_t begin, uint64_t bytes, bool stays)
-{
-    if (SG_LIKELY(bytes < SG_PROMISE_BYTES))
-        return (struct sg_passage){0};
-    return sg_tracker_begin_large_passage(begin, bytes, stays);
-}
-
-static inline void sg_tracker_end_passage(struct sg_passage passage)
-{
-    if (SG_UNLIKELY(passage.bytes != 0))
-        sg_tracker_end_large_passage(passage);
-}
-
-/* The same around the free of an array by a thread that has a record: in words that no other thread writes. */
-static inline void sg_tracker_begin_free(struct sg_record *record, uint64_t bytes)
-{
-    sg_owner_sum(&record->freeing_bytes, bytes);
-}
-
-static inline void sg_tracker_end_free(struct sg_record *record, uint64_t bytes)
-{
-    sg_owner_sum(&record->freed_bytes, bytes);
-}
-
-/* Around the payment for an array from array credit: begin comes before the credit is taken, end after the array has
- * been entered. A scan that takes the credit back meanwhile promises these bytes. */
-static inline void sg_tracker_begin_paying(struct sg_record *record, uint64_t bytes)
-{
-    sg_owner_sum(&record->paying_bytes, bytes);
-}
-
-static inline void sg_tracker_end_paying(struct sg_record *record, uint64_t bytes)
-{
-    sg_owner_sum(&record->paying_bytes, -bytes);
-}
-
-/* The bits of SG_BLOCK_SEEN_MASK that the table value of a resized block takes over from the old value `entry`: less is
- * promised of a share that was resident before. */
-uint64_t sg_tracker_seen_of(uint64_t entry);
-
 /* The bytes of a range that have no resident pages. Under sg_tracker_maps_lock. */
 uint64_t sg_tracker_absent_bytes(const struct sg_range *range);
 
-/* Notes anonymous memory that may become resident without a promise: memory that was given back and may be touched
- * again, copies of a file's pages. Any thread. */
-void sg_tracker_add_unpromised(uint64_t bytes);
+/* The bytes of [begin, end) that may be private memory with a promise: without shared memory and MAP_NORESERVE
+ * mappings. Takes sg_tracker_maps_lock. */
+uint64_t sg_tracker_promisable_bytes(uintptr_t begin, uintptr_t end);
 
-/* Notes that the program gave the pages of [begin, end) back (MADV_DONTNEED): blocks and ranges there promise nothing
- * any more. Takes sg_tracker_maps_lock. */
-void sg_tracker_give_back(uintptr_t begin, uintptr_t end);
-
-/* Notes that forked children lack some memory outside the known mappings (MADV_DONTFORK or MADV_WIPEONFORK). It may be
- * part of a heap block. */
-void sg_tracker_note_unforked(void);
-
-/* In a forked child, before any new block or mapping is entered: marks all existing blocks and ranges as inherited, so
- * that their missing bytes count as the parent's promise. */
+/* In a forked child, before any new block or mapping is entered: marks all existing blocks and ranges as inherited. */
 void sg_tracker_inherit(void);
+
+/* Whether that has been done, or need not be: a block without SG_BLOCK_INHERITED is this process's own. Any thread. */
+bool sg_tracker_has_inherited(void);
 
 /*
  * Detects a copy of sg_tracker_maps that a fork has torn. Each change of the map, and of the data that belongs to it,

@@ -6,8 +6,8 @@
  *   1. The cached snapshot admits it, if the request is small beside the slack. Tried without the lock, and again under
  *      it, because another thread may have taken a snapshot meanwhile.
  *   2. The request gets a ticket, and a new snapshot decides.
- *   3. Before a refusal, entries of dead processes are marked, this process's promises are scanned, and another
- *      snapshot decides.
+ *   3. Before a refusal, entries of dead processes are marked, the kernel is asked how far each process has touched its
+ *      promises, and another snapshot decides.
  *   4. The request waits for what may still change.
  */
 #include "admit/admission.h"
@@ -117,14 +117,6 @@ static bool take_from_cached_snapshot(struct sg_request *request)
     return false;
 }
 
-/* Whether some other process last scanned its promises before the request began to wait, or before now if it has not
- * waited yet. */
-static bool is_news_due(const struct sg_request *request)
-{
-    uint64_t since = request->attempt.asked_ns != 0 ? request->attempt.asked_ns : sg_clock_ns(CLOCK_MONOTONIC);
-    return !sg_peers_have_refreshed(since);
-}
-
 static bool would_fit(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes)
 {
     struct sg_answer ignored;
@@ -154,7 +146,7 @@ static enum sg_verdict drop_pool(struct sg_request *request, struct sg_answer *a
         return verdict;
     answer->pooled_bytes = most;
     if (request->attempt.has_dropped)
-        return wait_for(request, SG_WAIT_SCANS_NS);
+        return wait_for(request, SG_WAIT_FIGURES_NS);
     return !sg_self_check_is_observed(request) && sg_pool_room_may_drop() ? SG_DROP_POOL : verdict;
 }
 
@@ -217,10 +209,7 @@ static enum sg_verdict find_change(struct sg_request *request, struct sg_answer 
         return wait_for(request, sg_wait_for_flight_ns());
     if (freed_bytes != 0 && would_fit(&later, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0))
         return wait_for(request, sg_wait_for_flight_ns());
-    if (!is_news_due(request) || !would_fit(request, SG_HEADROOM_STALLED, 0))
-        return drop_pool(request, answer, is_claimed(request) ? wait_for(request, SG_WAIT_SCANS_NS) : SG_REFUSE);
-    sg_peers_call(); /* fits without the promises of others: their watchdogs scan */
-    return wait_for(request, SG_WAIT_SCANS_NS);
+    return drop_pool(request, answer, is_claimed(request) ? wait_for(request, SG_WAIT_FIGURES_NS) : SG_REFUSE);
 }
 
 /* Decides a request that the first snapshot does not admit. Removes dead processes and stale promises of this process
@@ -437,7 +426,9 @@ static void promise(const struct sg_request *request, uint64_t bytes)
     if (request->shared.begin != 0)
         sg_tmpfs_promise(request->shared.begin, request->shared.end, bytes);
     else
-        sg_ledger_promise(bytes);
+        sg_ledger_promise(bytes, request->domain != SG_DOMAIN_MANAGED && !request->is_shared);
+    if (request->domain == SG_DOMAIN_MANAGED)
+        sg_entry_raise_managed_missing(bytes);
 }
 
 void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
@@ -593,11 +584,22 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
 }
 
 /* The epoch is not advanced for small requests: waiting processes take a new snapshot every 50 ms. */
-void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes)
+void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes, bool is_private)
 {
     if (kept_bytes != 0)
-        sg_ledger_promise(kept_bytes);
+        sg_ledger_promise(kept_bytes, is_private);
     end_flight(bytes);
+}
+
+void sg_admission_begin_return(uint64_t bytes)
+{
+    begin_flight(bytes);
+    sg_registry_note_returned(bytes);
+}
+
+void sg_admission_end_return(uint64_t bytes)
+{
+    sg_admission_settle_small(bytes, bytes, true);
 }
 
 bool sg_admission_take_credit(uint64_t bytes, const char *call)
@@ -622,7 +624,7 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     struct sg_answer ignored;
     begin_flight(refill.size_bytes);
     if (judge_small(&refill, &ignored) != SG_ADMIT) { /* then ask for the block alone, without the refill */
-        sg_admission_settle_small(refill.size_bytes, 0);
+        sg_admission_settle_small(refill.size_bytes, 0, true);
         refill.size_bytes = wanted;
         if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* always grant the driver's own: it may not handle a refusal */
             begin_flight(wanted);
@@ -631,7 +633,7 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     }
     if (record != NULL)
         sg_ledger_grant_credit(record, refill.size_bytes);
-    sg_admission_settle_small(refill.size_bytes, refill.size_bytes);
+    sg_admission_settle_small(refill.size_bytes, refill.size_bytes, true);
     return true;
 }
 

@@ -91,6 +91,7 @@ struct sg_request {
     uint64_t sparse_bytes;   /* the part of growth_bytes in MAP_NORESERVE mappings, which promise nothing */
     uint64_t replaced_bytes; /* the part of size_bytes that old memory, released by the call, makes available */
     struct sg_shared_range shared;
+    bool is_shared; /* some of the memory is shared, whether `shared` names it or not */
     struct sg_wording wording;
     enum sg_request_kind kind;
 
@@ -130,9 +131,15 @@ void sg_admission_abandon(void);
 
 /* Decides a request for host memory of up to LARGE that no credit pays. `call`: the function name that the program
  * used. True: `bytes` are in flight and signals are blocked; sg_admission_settle_small must follow once the real call
- * has returned and `kept_bytes` of them are charged. False: refused, recorded, nothing in flight. */
+ * has returned and `kept_bytes` of them are charged, as private memory or not (sg_ledger_promise). False: refused,
+ * recorded, nothing in flight. */
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call);
-void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes);
+void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes, bool is_private);
+
+/* Around a call that gives the pages of `bytes` of private memory back to the machine. The memory stays granted, and is
+ * promised again. Meanwhile the bytes are in flight, and signals are blocked. Any thread. */
+void sg_admission_begin_return(uint64_t bytes);
+void sg_admission_end_return(uint64_t bytes);
 
 /* Ensures that this thread can pay `bytes` of heap from its credit; refills the credit where necessary. False: refused
  * and recorded. A thread without a record has no credit: each of its requests is decided and promised by itself. */

@@ -3,6 +3,7 @@
  */
 #include "admit/context_estimate.h"
 
+#include "account/ledger.h"
 #include "admit/admission.h"
 #include "base/pages.h"
 #include "base/atomics.h"
@@ -15,7 +16,6 @@
 #include "shared/decision_lock.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define SCAN_WAIT_NS UINT64_C(100000000) /* less than a context takes; others' figures may be 100 ms old anyway */
 #define FIRST_GUESS (512 * MIB)
 #define LEAST_COST (8 * MIB)   /* a smaller fall is noise */
 #define OTHERS_MAX (128 * MIB) /* requested between the snapshots, usually by the driver itself */
@@ -58,11 +58,10 @@ struct sg_context_estimate_figures sg_context_estimate_read(uint64_t own_flight)
 {
     struct sg_lock_state lock;
     struct sg_context_estimate_figures now;
-    sg_peers_call_and_wait(SCAN_WAIT_NS);
     sg_lock_acquire(&sg_decision_lock, &lock);
     now.asked_bytes = sg_load(&sg_entry_registry()->asked_bytes);
     sg_headroom_scan();
-    uint64_t granted = sg_load(&sg_own->slot.granted_bytes), promised = sg_load(&sg_own->slot.promised_bytes);
+    uint64_t granted = sg_load(&sg_own->slot.granted_bytes), promised = sg_ledger_promised_bytes();
     now.own_bytes = granted > promised ? granted - promised : 0;
     sg_headroom_look(true);
     now.promised_bytes = sg_headroom_last.peers.machine.held_bytes;

@@ -29,9 +29,7 @@ struct sg_context_estimate_figures {
     bool is_quiet;           /* nothing is in flight but `own_flight` bytes of this process */
 };
 
-/* Takes a thorough snapshot. `own_flight`: bytes that this thread has in flight. The scan costs up to 3 ms per GiB of
- * this process that is not resident. Where others hold promises, their watchdogs are asked to scan, which takes up to
- * 0.1 s. */
+/* Takes a thorough snapshot. `own_flight`: bytes that this thread has in flight. */
 struct sg_context_estimate_figures sg_context_estimate_read(uint64_t own_flight);
 
 /* Bytes that were taken between two snapshots and that no process counts; 0: the snapshots do not tell. */

@@ -6,6 +6,7 @@
 #include "admit/bounds.h"
 #include "base/pages.h"
 #include "base/atomics.h"
+#include "base/compiler.h"
 #include "account/commits.h"
 #include "account/tmpfs_ranges.h"
 #include "account/tracker.h"
@@ -36,7 +37,6 @@
 #define BEYOND_BYTES (UINT64_C(32) << 20) /* small requests may go so far above the limit */
 #define TAKEN_MAX (UINT64_C(1) << 60)
 #define ARRAY_CREDIT_PART 256 /* array credit of a thread: this part of the slack, at most */
-#define PROMISE_SLACK_PART 64 /* promise_slack_bytes: this part of the slack, at most */
 
 struct sg_headroom_last sg_headroom_last;
 
@@ -188,8 +188,7 @@ uint64_t sg_headroom_taken(uint32_t constraint, uint32_t parts)
     uint64_t taken = sg_headroom_under_way(others, sg_entry_own_flight(!is_machine), parts);
     if ((parts & SG_HEADROOM_FLIGHT) != 0)
         taken += sg_entry_own_landed(!is_machine) - state.landed[!is_machine];
-    uint64_t promised = sg_load(&sg_own->slot.promised_bytes),
-             touched = sg_headroom_last.snapshot.at[constraint].touched_bytes;
+    uint64_t promised = sg_ledger_promised_bytes(), touched = sg_headroom_last.snapshot.at[constraint].touched_bytes;
     if ((parts & SG_HEADROOM_PROMISES) != 0)
         promised += others->held_bytes;
     taken += promised > touched ? promised - touched : 0;
@@ -355,6 +354,8 @@ static int64_t above(uint64_t usable, uint64_t line)
 static bool may_have_array_credit(void)
 {
     bool is_watched = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
+    if (sg_segment_is_shared() && sg_entry_shared_registry() == NULL) /* it tries to join with each decision */
+        return false;
     return sg_headroom_last.peers.job_processes == 0 && (is_watched || !sg_headroom_has_limit());
 }
 
@@ -392,8 +393,8 @@ static void note_slack(uint32_t had_options, uint64_t settings)
     sg_store(&state.has_options, had_options);
     sg_store(&state.snapshot_ns, sg_headroom_last.snapshot.time_ns);
     uint64_t slack = reserve_slack > 0 ? (uint64_t)reserve_slack : 0;
-    uint64_t array_slack = (int64_t)slack < within ? slack : (uint64_t)within;
-    sg_ledger_set_slack(may_have_array_credit() ? array_slack / ARRAY_CREDIT_PART : 0, slack / PROMISE_SLACK_PART);
+    slack = (int64_t)slack < within ? slack : (uint64_t)within;
+    sg_ledger_set_array_credit(may_have_array_credit() ? slack / ARRAY_CREDIT_PART : 0);
 }
 
 /* What the last snapshot with claims found: the figures that are published contain it. */
@@ -412,6 +413,16 @@ static void use_last_claims(struct sg_peers *peers)
         peers->level[i].claimed_bytes = state.claimed_bytes[1 + i];
 }
 
+/* Pages that went back to the machine while the entries and the kernel's figures were read, and are promised again. */
+static void add_returned(struct sg_peers *peers, uint64_t bytes)
+{
+    if (SG_LIKELY(bytes == 0))
+        return;
+    sg_entry_add_cut(&peers->machine.held_bytes, bytes);
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
+        sg_entry_add_cut(&peers->level[i].held_bytes, bytes);
+}
+
 /* False: neither /proc nor sysinfo(2) answered. */
 static bool refresh(uint64_t device, bool is_closely, bool has_claims)
 {
@@ -423,6 +434,8 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
     /* A request being decided counts as requested since the snapshot: if admitted, it takes its part of the slack. */
     state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_entry_registry()->asked_bytes);
     note_reserve();
+    uint64_t returned = sg_load(&sg_entry_registry()->returned_bytes);
+    sg_tracker_observe();
     sg_peers_sum(&sg_headroom_last.peers, device, is_closely); /* before the kernel's figures: see registry.h */
     if (has_claims)
         sg_claims_begin();
@@ -436,6 +449,7 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
     sg_cgroup_refresh(&sg_headroom_last.snapshot);
     if (sg_headroom_last.snapshot.is_valid && sg_headroom_last.snapshot.has_cuda)
         sg_managed_pages_refresh(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda);
+    add_returned(&sg_headroom_last.peers, sg_load(&sg_entry_registry()->returned_bytes) - returned);
     if (has_claims)
         sg_claims_end(&sg_headroom_last.peers, is_closely);
     else
@@ -523,19 +537,11 @@ static void note_beyond_limit(void)
 
 void sg_headroom_scan(void)
 {
-    uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC);
-    sg_tmpfs_begin_scan();
-    sg_ledger_begin_scan();
-    struct sg_tracker_scan found = sg_tracker_scan();
-    /* Both words are stored before the promises are lowered, or other processes would subtract the same growth
-     * twice. */
-    sg_store(&sg_entry_own()->scanned_anonymous_bytes, found.expected_anonymous_bytes);
+    uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC), sparse = sg_tracker_scan();
     state.scan_ns = sg_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
     sg_store(&sg_entry_own()->published_ns, state.scan_ns);
-    sg_tmpfs_end_scan(found.promised_bytes, found.sparse_bytes);
-    sg_job_note_sparse(found.sparse_bytes);
-    sg_entry_set_inherited(found.inherited_bytes);
+    sg_job_note_sparse(sparse);
     (void)sg_entry_reconcile(false);
     note_beyond_limit();
 }
@@ -547,6 +553,7 @@ void sg_headroom_scan_if_due(void)
     if (sg_clock_ns(CLOCK_MONOTONIC) - state.scan_ns < pause)
         return;
     sg_thread_reap(REAPED_MAX);
+    sg_ledger_take_back_idle_arrays();
     sg_headroom_scan();
 }
 

@@ -6,7 +6,7 @@
  * below the job's limit. It does so while all requests of the machine since then stay within that slack
  * (sg_registry_take). Frees do not refill the slack. Other requests take a new snapshot.
  *
- * A process's own promises are an upper bound: grants raise it, and only a scan lowers it.
+ * A process's own promises are an upper bound: grants raise it, and each snapshot lowers it by the kernel's figure.
  *
  * All functions need the decision lock, except where noted.
  */
@@ -44,7 +44,7 @@ extern struct sg_headroom_last {
 
 /* Takes a new snapshot: sums up the registry entries first, then reads the figures of the machine and its cgroups, and
  * publishes them in the segment. `device`: identity of the discrete device that the request is for, or 0. `is_closely`:
- * also asks the kernel how far quiet processes have touched their promises; used before a refusal. */
+ * also asks the kernel how far other processes have touched their promises; used before a refusal. */
 void sg_headroom_refresh(uint64_t device, bool is_closely);
 
 /* The same beside a call whose memory the kernel shows while it is in flight still: it counts twice, so that nothing is
@@ -142,8 +142,9 @@ uint64_t sg_headroom_measure_free(void);
  * one if that is older than 5 ms. Pages that moved between free memory and cache since then are the error. */
 uint64_t sg_headroom_available_with(uint64_t free_bytes);
 
-/* Scans which promised pages are resident by now, and lowers the promises. if_due: only after a pause, so that scans
- * take 2 % of the time at most. if_old: where the decision depends on it, 20 % at most. */
+/* Scans shared, managed and MAP_NORESERVE memory, and lowers the promises (tracker.h). if_due: only after a pause, so
+ * that scans take 2 % of the time at most; also takes the array credit of idle threads back. if_old: where the decision
+ * depends on it, 20 % at most. */
 void sg_headroom_scan(void);
 void sg_headroom_scan_if_due(void);
 void sg_headroom_scan_if_old(void);

@@ -149,6 +149,7 @@ static bool read_meminfo(struct sg_snapshot *snapshot)
     snapshot->cma_free_bytes = (cma_free < available ? cma_free : available) * 1024;
     snapshot->free_bytes = sg_text_read_field(text, "MemFree:", 0) * 1024;
     snapshot->swap_free_bytes = sg_text_read_field(text, "SwapFree:", 0) * 1024;
+    sg_procfs_note_swap(sg_text_read_field(text, "SwapTotal:", SG_UNKNOWN) != sg_text_read_field(text, "SwapFree:", 0));
     snapshot->unexplained_bytes = snapshot->has_cuda ? sg_snapshot_unexplained_kib(text) * 1024 : 0;
     snapshot->shared_bytes = sg_text_read_field(text, "Shmem:", 0) * 1024;
     return true;

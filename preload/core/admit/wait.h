@@ -19,9 +19,10 @@ enum sg_verdict {
     SG_WAIT,       /* may fit within request->wait_ns of its first wait */
 };
 
-/* How long a request waits, from its first wait on, for what other processes decide or do, and for their scans. */
+/* How long a request waits, from its first wait on, for what other processes decide or do, and for figures of the
+ * kernel that are late: pages in lists of processors, a claim that passes from a job that ends. */
 #define SG_WAIT_OTHERS_NS UINT64_C(3000000000)
-#define SG_WAIT_SCANS_NS UINT64_C(300000000)
+#define SG_WAIT_FIGURES_NS UINT64_C(300000000)
 
 /* The same for other processes that were asked to give memory back, unless SPARKGUARD_WAIT is set. */
 #define SG_WAIT_GIVERS_NS UINT64_C(2000000000)

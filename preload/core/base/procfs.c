@@ -42,6 +42,43 @@ uint64_t sg_procfs_anonymous_bytes(uint32_t pid)
     return resident > shared ? (resident - shared) * sg_page_bytes() : 0;
 }
 
+static uint32_t has_no_swap; /* (atomic) */
+
+void sg_procfs_note_swap(bool is_swapped)
+{
+    sg_store_relaxed(&has_no_swap, is_swapped ? 0u : 1u);
+}
+
+/* A field of /proc/PID/status in bytes. `label` begins with the line break before the field's name. */
+static uint64_t status_bytes(const char *content, const char *label)
+{
+    const char *found = strstr(content, label), *cursor = found != NULL ? found + strlen(label) : "";
+    while (*cursor == '\t')
+        cursor++;
+    return sg_text_read_number(&cursor) * 1024;
+}
+
+/* The kernel reads `data` before the anonymous pages (task_statm), and those just before VmSwap (task_mem). */
+bool sg_procfs_missing_bytes(uint32_t pid, uint64_t *bytes, uint64_t *swapped_bytes)
+{
+    char content[2048];
+    if (read_file(pid, "/statm", content, 256) <= 0)
+        return false;
+    const char *cursor = content;
+    uint64_t field[6];
+    for (unsigned i = 0; i < SG_ARRAY_LENGTH(field); i++)
+        field[i] = sg_text_read_number(&cursor);
+    uint64_t page = sg_page_bytes(), data = field[5] * page;
+    uint64_t present = field[1] > field[2] ? (field[1] - field[2]) * page : 0;
+    *swapped_bytes = 0;
+    if (sg_load_relaxed(&has_no_swap) == 0 && read_file(pid, "/status", content, sizeof content) > 0) {
+        *swapped_bytes = status_bytes(content, "\nVmSwap:");
+        present = status_bytes(content, "\nRssAnon:") + *swapped_bytes;
+    }
+    *bytes = data > present ? data - present : 0;
+    return data != 0;
+}
+
 /* Reads a field of /proc/PID/stat, numbered as in proc(5). Field 2, the command in parentheses, may contain any
  * characters, so the search begins at the last parenthesis. */
 static uint64_t find_in_stat(const char *content, int wanted)
@@ -168,6 +205,11 @@ static uint64_t shown_pid(void)
     const char *cursor = shown;
     (void)sg_syscall(SYS_readlinkat, SG_AT_FDCWD, (long)"/proc/self", (long)shown, sizeof shown - 1, 0, 0);
     return sg_text_read_number(&cursor);
+}
+
+bool sg_procfs_is_of_this_namespace(void)
+{
+    return shown_pid() == sg_sys_getpid();
 }
 
 static bool set_owner(uint32_t pid)

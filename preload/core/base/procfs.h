@@ -13,6 +13,20 @@
 /* Anonymous resident bytes (statm: resident less shared), 0 if unknown. */
 uint64_t sg_procfs_anonymous_bytes(uint32_t pid);
 
+/* Private memory of the process that was mapped writable and has no pages, neither resident nor swapped out: statm
+ * `data` less anonymous resident bytes, less VmSwap where the machine has swapped something out. Memory that is no
+ * longer writable and has pages makes it too low. Too high by what was mapped without a request and never touched:
+ * thread stacks, say. The size is read before the pages, so bytes that come or go meanwhile make it too high only.
+ * False if unknown: another PID namespace, or hidepid. *swapped_bytes: what of the process is swapped out; 0 where
+ * nothing of the machine is. */
+bool sg_procfs_missing_bytes(uint32_t pid, uint64_t *bytes, uint64_t *swapped_bytes);
+
+/* Whether the mounted /proc shows the processes of this PID namespace, with the numbers that they have in it. */
+bool sg_procfs_is_of_this_namespace(void);
+
+/* Notes whether something is swapped out on the machine. Until then it counts as swapped. */
+void sg_procfs_note_swap(bool is_swapped);
+
 /* The start time in clock ticks since boot (stat, field 22), 0 if unknown. Pid and start time together identify a
  * process, because pids are reused. */
 uint64_t sg_procfs_start_ticks(uint32_t pid);

@@ -99,6 +99,18 @@ static int64_t open_length_of(const struct sg_range *range)
     return range->kind == SG_RANGE_SPARSE && flags == SG_RANGE_COMMITTED ? length_of(range) : 0;
 }
 
+static uint64_t shut_length_of(const struct sg_range *range)
+{
+    return (range->flags & SG_RANGE_SHUT) != 0 ? (uint64_t)length_of(range) : 0;
+}
+
+static uint64_t inherited_length_of(const struct sg_range *range)
+{
+    bool is_inherited = range->kind == SG_RANGE_COUNTED &&
+                        (range->flags & (SG_RANGE_INHERITED | SG_RANGE_SHARED)) == SG_RANGE_INHERITED;
+    return is_inherited ? (uint64_t)length_of(range) : 0;
+}
+
 static int64_t cover(struct sg_range_map *shared, uint64_t begin, uint64_t end, int by);
 
 /* Updates the sums: `piece` of a range was added (sign 1) or removed (-1), and with it `count` whole ranges. */
@@ -106,6 +118,8 @@ static void update_sums(struct sg_range_map *ranges, const struct sg_range *piec
 {
     uint32_t site = piece->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
     ranges->open_bytes += (uint64_t)(sign * open_length_of(piece));
+    ranges->shut_bytes += (uint64_t)sign * shut_length_of(piece);
+    ranges->inherited_bytes += (uint64_t)sign * inherited_length_of(piece);
     if (piece->kind != SG_RANGE_COUNTED)
         return;
     int64_t bytes = sign * length_of(piece), once = bytes;
@@ -300,7 +314,11 @@ static int change(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, b
             range->flags =
                 (range->flags | SG_RANGE_COMMITTED) & ~(uint32_t)SG_RANGE_INHERITED; /* no parent had pages there */
         }
+        ranges->shut_bytes -= shut_length_of(range);
+        ranges->inherited_bytes -= inherited_length_of(range);
         range->flags = (range->flags & ~without) | with;
+        ranges->shut_bytes += shut_length_of(range);
+        ranges->inherited_bytes += inherited_length_of(range);
         ranges->open_bytes += (uint64_t)open_length_of(range) - was_open;
         at = range->end;
         join(ranges, range->begin);
@@ -398,11 +416,11 @@ int sg_range_map_unflag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t 
 int sg_range_map_shut(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, bool is_shut)
 {
     struct sg_range range;
-    uint32_t open = is_shut ? SG_RANGE_COMMITTED : SG_RANGE_COMMITTED | SG_RANGE_SHUT, state = 0;
     int result = 0;
     for (uintptr_t at = begin; sg_range_map_within(ranges, at, end, &range); at = range.end) {
-        state = range.flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED | SG_RANGE_SHUT);
-        if (range.kind == SG_RANGE_SPARSE && state == open)
+        bool was_writable = range.kind == SG_RANGE_COUNTED || (range.flags & SG_RANGE_COMMITTED) != 0;
+        uint32_t state = range.flags & (SG_RANGE_SHARED | SG_RANGE_SHUT), other = is_shut ? 0 : SG_RANGE_SHUT;
+        if (was_writable && state == other)
             result |=
                 change(ranges, range.begin, range.end, false, is_shut ? 0 : SG_RANGE_SHUT, is_shut ? SG_RANGE_SHUT : 0);
     }
@@ -468,7 +486,7 @@ bool sg_range_map_within(const struct sg_range_map *ranges, uintptr_t begin, uin
 
 void sg_range_map_clear(struct sg_range_map *ranges)
 {
-    ranges->counted_bytes = ranges->open_bytes = 0;
+    ranges->counted_bytes = ranges->open_bytes = ranges->shut_bytes = ranges->inherited_bytes = 0;
     ranges->chunk_count = ranges->pool_used = ranges->free_count = 0;
 }
 

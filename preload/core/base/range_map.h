@@ -36,7 +36,7 @@ enum sg_range_flag {
     SG_RANGE_UNFORKED = 1u << 4,  /* MADV_DONTFORK: a forked child does not have the range */
     SG_RANGE_COPIED = 1u << 6,    /* SPARSE: private, of a file; only pages that were copied count */
     SG_RANGE_WIPED = 1u << 5,     /* MADV_WIPEONFORK: a forked child has the range without pages */
-    SG_RANGE_SHUT = 1u << 7,      /* SPARSE: COMMITTED, and not writable now */
+    SG_RANGE_SHUT = 1u << 7,      /* private, was writable, and is not now */
     /* Bits 16 to 20: the number of its call site (callsites.h). */
     SG_RANGE_SITE_SHIFT = 16,
     SG_RANGE_SITES = 32,
@@ -66,11 +66,13 @@ struct sg_range_map {
     struct {
         uint64_t bytes;
         uint32_t count;
-    } site[SG_RANGE_SITES]; /* sums of the COUNTED ranges of each call site, each range with its whole length */
-    bool is_changed;        /* in `shared`: units were added or removed; the user clears it */
-    uint32_t changed_sites; /* bit n: site[n] has changed; the user clears it */
-    uint32_t chunk_count;   /* chunks in use, the length of `order` */
-    uint32_t pool_used;     /* chunks of the pools ever used */
+    } site[SG_RANGE_SITES];   /* sums of the COUNTED ranges of each call site, each range with its whole length */
+    uint64_t shut_bytes;      /* sum of the ranges that are SHUT */
+    uint64_t inherited_bytes; /* sum of the COUNTED ranges that are private and INHERITED */
+    bool is_changed;          /* in `shared`: units were added or removed; the user clears it */
+    uint32_t changed_sites;   /* bit n: site[n] has changed; the user clears it */
+    uint32_t chunk_count;     /* chunks in use, the length of `order` */
+    uint32_t pool_used;       /* chunks of the pools ever used */
     uint32_t free_count;
     uint16_t order[SG_RANGE_CHUNKS];
     uint16_t free_chunk[SG_RANGE_CHUNKS];
@@ -109,7 +111,7 @@ int sg_range_map_commit(struct sg_range_map *ranges, uintptr_t begin, uintptr_t 
 int sg_range_map_flag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
 int sg_range_map_unflag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
 
-/* Marks the SPARSE ranges of [begin, end) that are private and were writable as SHUT, or no longer so. */
+/* Marks the ranges of [begin, end) that are private and were writable as SHUT, or no longer so. */
 int sg_range_map_shut(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, bool is_shut);
 
 /* Moves the ranges of [from, from + bytes) to `to`, and replaces all ranges there. If `is_copy`, they stay at `from`

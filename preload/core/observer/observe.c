@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "base/syscall.h"
 #include "shared/claims.h"
+#include "shared/container.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/registry.h"
@@ -151,6 +152,8 @@ void sg_observe(int registry, const struct sg_observer *observer, struct sg_obse
     has_entries = out->has_registry = read_registry(registry);
     out->has_names = has_entries && copy->version == SG_REGISTRY_VERSION;
     sg_own->slot.job_hash = observer->job;
+    if (sg_own->pid_namespace == 0) /* whose processes the kernel can be asked about */
+        sg_container_describe(sg_own);
     sg_same_bytes_atfork_child(); /* what was gathered belongs to the last copy */
     sg_entry_set_registry(copy);
     take_unified();

@@ -20,6 +20,9 @@ static struct {
     uint64_t transit;   /* (atomic) changes of sums under way; see TRANSIT */
 } flight;
 
+/* (atomic) the words of SG_SUM_EVER and what follows it */
+static uint64_t promise_words[4];
+
 void sg_entry_set_registry(struct sg_registry *registry)
 {
     sg_store(&sg_entry_place.registry, registry);
@@ -111,6 +114,11 @@ static SG_INLINE uint64_t *word_of(enum sg_sum sum)
         return &sg_own->domain[SG_DOMAIN_PINNED].granted_bytes;
     case SG_SUM_MANAGED:
         return &sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes;
+    case SG_SUM_EVER:
+    case SG_SUM_SHARED:
+    case SG_SUM_UNWRITABLE:
+    case SG_SUM_INHERITED:
+        return &promise_words[sum - SG_SUM_EVER];
     case SG_SUM_BOUNDED:
     case SG_SUM_UNBOUNDED:
     case SG_SUM_DISCRETE:
@@ -133,6 +141,10 @@ static uint64_t *entry_word(struct sg_registry_entry *entry, enum sg_sum sum)
         [SG_SUM_DISCRETE] = offsetof(struct sg_registry_entry, device_flight_bytes),
         [SG_SUM_PINNED] = offsetof(struct sg_registry_entry, pinned_bytes),
         [SG_SUM_MANAGED] = offsetof(struct sg_registry_entry, managed_bytes),
+        [SG_SUM_EVER] = offsetof(struct sg_registry_entry, ever_promised_bytes),
+        [SG_SUM_SHARED] = offsetof(struct sg_registry_entry, shared_promised_bytes),
+        [SG_SUM_UNWRITABLE] = offsetof(struct sg_registry_entry, unwritable_bytes),
+        [SG_SUM_INHERITED] = offsetof(struct sg_registry_entry, inherited_least_bytes),
     };
     return (uint64_t *)(void *)((char *)entry + offset[sum]);
 }
@@ -230,18 +242,9 @@ bool sg_entry_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
     return is_done;
 }
 
-void sg_entry_note_unpromised(uint64_t bytes)
+uint64_t sg_entry_sum(enum sg_sum sum)
 {
-    uint64_t *expected = &sg_entry_own()->scanned_anonymous_bytes;
-    if (sg_load_relaxed(expected) != 0)
-        sg_fetch_add(expected, bytes);
-}
-
-void sg_entry_forget_growth(void)
-{
-    uint64_t *expected = &sg_entry_own()->scanned_anonymous_bytes;
-    if (sg_load_relaxed(expected) != 0)
-        sg_store(expected, UINT64_C(0));
+    return sg_load(word_of(sum));
 }
 
 /* A thread that read the old entry's address while the new entry was being filled has changed the word and not the new
@@ -371,6 +374,7 @@ uint64_t sg_entry_flight_device(void)
 void sg_entry_atfork_child_sums(void)
 {
     memset(&flight, 0, sizeof flight);
+    memset(promise_words, 0, sizeof promise_words);
     flight.transit = changing; /* the interrupted call ends them */
     memset(&sg_entry_alone, 0, sizeof sg_entry_alone);
 }

@@ -49,16 +49,20 @@ void sg_entry_set_own(struct sg_registry_entry *entry);
 
 /* The sums that a registry entry shows. Each follows one word of this process, named here. */
 enum sg_sum {
-    SG_SUM_GRANTED,   /* slot.granted_bytes */
-    SG_SUM_PROMISED,  /* slot.promised_bytes */
-    SG_SUM_SPARSE,    /* slot.sparse_bytes */
-    SG_SUM_DEVICE,    /* domain[DEVICE].granted_bytes; in the registry entry slot.device_bytes */
-    SG_SUM_FLIGHT,    /* slot.in_flight_bytes, the sum of the next three: */
-    SG_SUM_BOUNDED,   /* in flight, bounded by cgroups */
-    SG_SUM_UNBOUNDED, /* in flight, of the machine but not bounded by cgroups */
-    SG_SUM_DISCRETE,  /* in flight, of discrete devices */
-    SG_SUM_PINNED,    /* domain[PINNED].granted_bytes */
-    SG_SUM_MANAGED,   /* domain[MANAGED].granted_bytes */
+    SG_SUM_GRANTED,    /* slot.granted_bytes */
+    SG_SUM_PROMISED,   /* slot.promised_bytes */
+    SG_SUM_SPARSE,     /* slot.sparse_bytes */
+    SG_SUM_DEVICE,     /* domain[DEVICE].granted_bytes; in the registry entry slot.device_bytes */
+    SG_SUM_FLIGHT,     /* slot.in_flight_bytes, the sum of the next three: */
+    SG_SUM_BOUNDED,    /* in flight, bounded by cgroups */
+    SG_SUM_UNBOUNDED,  /* in flight, of the machine but not bounded by cgroups */
+    SG_SUM_DISCRETE,   /* in flight, of discrete devices */
+    SG_SUM_PINNED,     /* domain[PINNED].granted_bytes */
+    SG_SUM_MANAGED,    /* domain[MANAGED].granted_bytes */
+    SG_SUM_EVER,       /* ever_promised_bytes */
+    SG_SUM_SHARED,     /* shared_promised_bytes */
+    SG_SUM_UNWRITABLE, /* unwritable_bytes */
+    SG_SUM_INHERITED,  /* inherited_least_bytes */
     SG_SUM_COUNT
 };
 
@@ -79,13 +83,8 @@ bool sg_entry_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired);
 uint64_t sg_entry_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes, uint64_t *whole_now);
 void sg_entry_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes);
 
-/* Notes that `bytes` of anonymous memory may become resident without a promise. Other processes then do not take that
- * growth for promises that have become resident. Any thread. */
-void sg_entry_note_unpromised(uint64_t bytes);
-
-/* From now until the next scan, other processes take no growth of this process for promises that have become resident.
- * Any thread. */
-void sg_entry_forget_growth(void);
+/* The present value of the process's word. Any thread. */
+uint64_t sg_entry_sum(enum sg_sum sum);
 
 /* Repairs the sums of a newly taken entry: adds the changes that other threads made to the old entry while the new one
  * was being filled. False: some sum could not be compared because changes were under way; call again.
@@ -114,10 +113,11 @@ static inline void sg_entry_set_inherited(uint64_t bytes);
 static inline void sg_entry_set_open(uint64_t bytes);
 static inline void sg_entry_set_open_resident(uint64_t bytes, uint64_t anonymous_bytes);
 
-/* Managed memory of this process that is not in the CPU's page tables: set by a scan, lowered (not below zero) when
- * memory is freed. Any thread. */
+/* Managed memory of this process that is not in the CPU's page tables: raised when it is granted, set by a scan,
+ * lowered (not below zero) when it is freed. Any thread. */
 static inline void sg_entry_set_managed_missing(uint64_t bytes);
 void sg_entry_lower_managed_missing(uint64_t bytes);
+static inline void sg_entry_raise_managed_missing(uint64_t bytes);
 
 /* Whether this thread is in the middle of a change of a sum: it runs a signal handler that interrupted the change. */
 bool sg_entry_is_changing(void);
@@ -248,6 +248,11 @@ static inline void sg_entry_set_open_resident(uint64_t bytes, uint64_t anonymous
     struct sg_registry_entry *entry = sg_entry_own();
     sg_store(&entry->open_anonymous_bytes, anonymous_bytes);
     sg_store(&entry->open_resident_bytes, bytes);
+}
+
+static inline void sg_entry_raise_managed_missing(uint64_t bytes)
+{
+    sg_fetch_add(&sg_entry_own()->slot.live_bytes, bytes);
 }
 
 static inline void sg_entry_set_managed_missing(uint64_t bytes)

@@ -22,11 +22,8 @@
  * an entry would count as watched for ever. */
 #define AHEAD_NS UINT64_C(10000000000)
 
-/* Processes with smaller promises are neither asked to scan nor examined: their promises count as they stand. */
+/* The kernel is not asked about processes with smaller promises: these count as they stand. */
 #define EXAMINED_BYTES_MIN (UINT64_C(1) << 20)
-
-/* Growth allowed for each thread before promises are taken as resident: stacks and the like grow without a promise. */
-#define UNPROMISED_BYTES (UINT64_C(1) << 20)
 
 /* Requests unchanged for this long are not waited for: the owner is stopped, or its driver hangs. */
 #define STALLED_NS UINT64_C(3000000000)
@@ -68,14 +65,17 @@ static bool is_before(uint64_t ticket, uint64_t own_ticket)
     return ticket == SG_TICKET_CHOOSING || own_ticket == SG_TICKET_NONE || (int64_t)(ticket - own_ticket) < 0;
 }
 
-/* Growth of an idle process's anonymous memory since it last scanned its promises; its promises have shrunk by as much.
- * 0 if unknown: the process is in another PID namespace, or the memory is not anonymous. */
-static uint64_t growth_of(const struct sg_registry_entry *entry, uint64_t then)
+/* Private memory of the entry's owner that has no pages, by the kernel, and what of the promise it does not bound;
+ * UINT64_MAX: unknown. What was made unwritable is read after the rest (tracker.c). */
+static uint64_t kernel_bound(const struct sg_registry_entry *entry)
 {
-    const struct sg_slot *slot = &entry->slot;
-    uint64_t now = sg_procfs_anonymous_bytes(slot->pid), unpromised = UNPROMISED_BYTES * sg_procfs_threads(slot->pid);
-    bool is_known = slot->start_ticks != 0 && sg_procfs_start_ticks(slot->pid) == slot->start_ticks;
-    return is_known && then != 0 && now > then + unpromised ? now - then - unpromised : 0;
+    uint64_t missing, swapped;
+    if (entry->slot.pid == 0 || entry->pid_namespace != sg_own->pid_namespace ||
+        !sg_procfs_missing_bytes(entry->slot.pid, &missing, &swapped))
+        return UINT64_MAX;
+    sg_entry_add_cut(&missing, sg_load(&entry->unwritable_bytes));
+    sg_entry_add_cut(&missing, sg_load(&entry->shared_promised_bytes));
+    return missing;
 }
 
 /* Granted bytes that have no promise. */
@@ -84,12 +84,13 @@ static uint64_t unpromisable_of(const struct sg_registry_entry *entry)
     return sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes);
 }
 
-/* A process lowers its promises to the bytes that it holds only now and then (sg_ledger_set_slack), and an idle
- * one not at all: others count no more than it holds. The promises were read before the granted bytes. */
-static void bound_promise(struct peer *peer, uint64_t unpromisable_bytes)
+/* A process lowers its promises only when it looks at its memory: others count no more than it holds. The promises were
+ * read before the granted bytes. */
+static void bound_promise(struct peer *peer, const struct sg_registry_entry *entry, uint64_t unpromisable_bytes)
 {
     uint64_t granted = peer->granted.bytes, named = peer->promised.by_name_bytes + peer->promised.in_doubt_bytes;
-    uint64_t most = granted > unpromisable_bytes ? granted - unpromisable_bytes : 0;
+    uint64_t other = sg_entry_cut(unpromisable_bytes) + sg_entry_cut(sg_load(&entry->inherited_least_bytes));
+    uint64_t most = granted > other ? granted - other : 0;
     most = most > named ? most : named;
     peer->promised.bytes = peer->promised.bytes < most ? peer->promised.bytes : most;
 }
@@ -110,7 +111,7 @@ static struct peer read_entry(uint32_t number, struct sg_registry_entry *entry, 
     uint64_t other = unpromisable_of(entry);
     peer.changing_version = sg_same_bytes_read(number, entry, &peer.promised, &peer.granted);
     uint64_t now = unpromisable_of(entry); /* the smaller one counts: bytes may have come or gone between the reads */
-    bound_promise(&peer, other < now ? other : now);
+    bound_promise(&peer, entry, other < now ? other : now);
     return peer;
 }
 
@@ -283,12 +284,12 @@ static bool is_stalled(uint32_t number, const struct sg_registry_entry *entry, c
     return is_under_way && now - last->since_ns >= STALLED_NS;
 }
 
-/* Subtracts growth of anonymous memory from the promises. Promises of shared memory are not touched, because anonymous
- * growth says nothing about them. */
-static void subtract_growth(struct peer *peer, uint64_t growth)
+/* Lowers the promise to what the kernel says, and what was promised since it was asked. Shared memory that is counted
+ * by name stays. */
+static void bound_by_kernel(struct peer *peer, uint64_t bound)
 {
-    uint64_t anonymous = private_part_of(&peer->promised);
-    peer->promised.bytes -= growth < anonymous ? growth : anonymous;
+    uint64_t named = peer->promised.by_name_bytes + peer->promised.in_doubt_bytes, most = bound > named ? bound : named;
+    peer->promised.bytes = peer->promised.bytes < most ? peer->promised.bytes : most;
 }
 
 /* The arguments of one summing, passed on to each entry. */
@@ -321,27 +322,32 @@ static void add_same_bytes(struct sg_peers *peers, const struct sg_same_bytes *s
         sg_entry_add_cut(&peers->job.held_bytes, sg_same_bytes_inherited_by_job());
 }
 
-/* Reads an entry. `asks_kernel`: as of sg_peers_sum(). */
+/* Reads an entry. `asks_kernel`: as of sg_peers_sum(). ever_promised_bytes is read before the kernel is asked, and
+ * again after all else: a promise that is made meanwhile counts, whichever order they come in
+ * (tests/model/promise.pml). */
 static struct peer read_closely(uint32_t number, struct sg_registry_entry *entry, uint64_t own_ticket, bool asks_kernel)
 {
-    uint64_t published = sg_load(&entry->published_ns), scanned = sg_load(&entry->scanned_anonymous_bytes);
-    uint64_t growth =
-        asks_kernel && sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN ? growth_of(entry, scanned) : 0;
+    uint64_t before = sg_load(&entry->ever_promised_bytes), bound = UINT64_MAX;
+    if (asks_kernel && sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN)
+        bound = kernel_bound(entry);
     struct peer peer = read_entry(number, entry, own_ticket);
-    if (growth != 0 && published != sg_load(&entry->published_ns))
-        growth = 0; /* the process has scanned meanwhile: its promises no longer contain this growth */
-    subtract_growth(&peer, growth);
+    if (bound != UINT64_MAX) {
+        sg_entry_add_cut(&bound, sg_load(&entry->ever_promised_bytes) - before);
+        bound_by_kernel(&peer, bound);
+    }
     return peer;
 }
 
 uint64_t sg_peers_promised_by(uint32_t number, bool asks_kernel)
 {
     struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), number);
+    asks_kernel = asks_kernel && sg_procfs_is_of_this_namespace();
     return read_closely(number, entry, sg_load(&sg_entry_own()->ticket), asks_kernel).promised.bytes;
 }
 
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
 {
+    asks_kernel = asks_kernel && sg_procfs_is_of_this_namespace();
     struct sg_registry *registry = sg_entry_registry();
     struct sg_registry_entry *own = sg_entry_own();
     struct arguments arguments = {.peers = peers,
@@ -413,32 +419,4 @@ void sg_peers_call(void)
     struct sg_registry *registry = sg_entry_registry();
     sg_fetch_add(&registry->call, 1u);
     (void)sg_sys_futex(&registry->call, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
-}
-
-bool sg_peers_have_refreshed(uint64_t since_ns)
-{
-    struct sg_registry *registry = sg_entry_registry();
-    uint32_t used = sg_entry_count(registry);
-    for (uint32_t i = 0; i < used; i++) {
-        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry != sg_entry_own() && sg_entry_is_live(entry) &&
-            sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN && sg_peers_is_watched(entry, since_ns) &&
-            (int64_t)(sg_load(&entry->published_ns) - since_ns) < 0)
-            return false;
-    }
-    return true;
-}
-
-void sg_peers_call_and_wait(uint64_t timeout_ns)
-{
-    uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC), now = begin;
-    uint32_t seen = sg_peers_epoch();
-    if (sg_peers_have_refreshed(begin))
-        return;
-    sg_peers_call();
-    while (!sg_peers_have_refreshed(begin) && now - begin < timeout_ns) {
-        sg_peers_wait(seen, timeout_ns - (now - begin));
-        seen = sg_peers_epoch();
-        now = sg_clock_ns(CLOCK_MONOTONIC);
-    }
 }

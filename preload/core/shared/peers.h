@@ -46,10 +46,9 @@ struct sg_peers {
     struct sg_cuda_sum cuda[1 + SG_ENTRY_LEVELS]; /* of the machine, and of each of our cgroups */
 };
 
-/* Sums up the other processes into *peers.
- * `device`: the identity of the discrete device that the request is for, or 0. `asks_kernel`: also ask the kernel how
- * much of the promises of idle processes has become resident; costs reads of /proc for each process that promises
- * 1 MiB or more. Without a queued request of our own, all requests count as queued before. */
+/* Sums up the other processes into *peers. `device`: the identity of the discrete device that the request is for, or 0.
+ * `asks_kernel`: also ask the kernel how much of its promises each process has touched; costs a read of /proc for each
+ * that promises 1 MiB or more. Without a queued request of our own, all requests count as queued before. */
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel);
 
 /* The promised bytes of entry `number` as sg_peers_sum() counts them, with ranges of shared memory in full. Call it
@@ -65,7 +64,7 @@ bool sg_peers_is_watched(const struct sg_registry_entry *entry, uint64_t now);
 
 /* ---- waiting; any thread, without the lock ---- */
 
-/* The epoch changes when any process settles or withdraws a request, scans its promises, or is found dead. */
+/* The epoch changes when any process settles or withdraws a request, or is found dead. */
 static inline uint32_t sg_peers_epoch(void)
 {
     return sg_load(&sg_entry_registry()->epoch);
@@ -77,14 +76,7 @@ void sg_peers_advance(void);
 /* Sleeps until the epoch differs from `seen`, at most `timeout_ns`, which must be less than 1 s. May return early. */
 void sg_peers_wait(uint32_t seen, uint64_t timeout_ns);
 
-/* Whether every other process that promises 1 MiB or more and has a running watchdog has scanned its promises since
- * `since_ns`. */
-bool sg_peers_have_refreshed(uint64_t since_ns);
-
-/* Asks all watchdogs to scan the promises of their processes. */
+/* Wakes the watchdogs of all processes. */
 void sg_peers_call(void);
-
-/* Asks all watchdogs to scan, and waits until sg_peers_have_refreshed() is true, at most `timeout_ns`. */
-void sg_peers_call_and_wait(uint64_t timeout_ns);
 
 #endif

@@ -97,7 +97,8 @@ long sg_registry_add_job(const struct sg_job_words *words, struct sg_registry_en
  * is none; -EPROTO: no registry, or one that this version cannot share. */
 long sg_registry_enter(void);
 
-/* Opens the file of the registry that is mapped. Returns a descriptor or -errno; -ESTALE: it was removed or replaced. */
+/* Opens the file of the registry that is mapped. Returns a descriptor or -errno; -ESTALE: it was removed or replaced.
+ * */
 long sg_registry_open(void);
 
 /* Finds the mapping of the shared registry; *end is 0 if there is none. Any thread. */
@@ -117,6 +118,14 @@ static inline void sg_registry_withdraw(void)
 
 /* Adds `bytes` to asked_bytes, the sum of all requests ever made. Any thread. */
 void sg_registry_count(uint64_t bytes);
+
+/* Notes that pages of `bytes` are about to go back to the machine and may be touched again without a request. Whoever
+ * has summed up the entries before, and reads the kernel's figures after, adds what was noted in between. Call it after
+ * the bytes are in flight or promised. Any thread. */
+static inline void sg_registry_note_returned(uint64_t bytes)
+{
+    sg_fetch_add(&sg_entry_registry()->returned_bytes, bytes);
+}
 
 /* Whether `bytes` are at most 1/16 of the distance from asked_bytes to `limit`, a place in the order; 0: no place. Any
  * thread. */

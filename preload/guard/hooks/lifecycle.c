@@ -88,8 +88,8 @@ static void before_fork(void)
     at_fork.is_child_begun = false;
     sg_tracker_begin_fork();
     if (!sg_cas_u64(&at_fork.figures_of, &figures_of, this_thread()) && figures_of != this_thread())
-        return;                /* two threads fork at once: this child notes the parent's figures when it begins */
-    sg_ledger_set_slack(0, 0); /* the child, which is of this job, counts what this process was granted */
+        return;                    /* two threads fork at once: this child notes the parent's figures when it begins */
+    sg_ledger_set_array_credit(0); /* the child, which is of this job, counts what this process was granted */
     sg_ledger_before_fork();
     sg_callsites_before_fork();
     look_up_exec();

@@ -148,17 +148,6 @@ static uint64_t check_machine(void)
     return pause < SHORTEST_NS ? SHORTEST_NS : pause > LONGEST_NS ? LONGEST_NS : pause;
 }
 
-/* A process that is about to be refused asks all others to scan their promises. */
-static void answer_scan_request(void)
-{
-    struct sg_lock_state lock;
-    if (!sg_lock_acquire_within(&sg_decision_lock, &lock, LONGEST_NS))
-        return;
-    sg_headroom_scan();
-    sg_lock_release(&sg_decision_lock, &lock);
-    sg_peers_advance();
-}
-
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 static void lock_range(uintptr_t begin, uintptr_t end)
@@ -211,10 +200,8 @@ static void work(void)
         if (!sg_service_thread_is_wanted(&watchdog))
             break;
         sg_service_thread_rest(&watchdog);
-        bool is_called = sg_sys_futex(&sg_entry_registry()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT;
+        (void)sg_sys_futex(&sg_entry_registry()->call, FUTEX_WAIT, called, &timeout);
         sg_service_thread_go_on(&watchdog);
-        if (is_called)
-            answer_scan_request();
     }
     sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_WATCHED);
     sg_store(&sg_entry_own()->watched_ns, 0);

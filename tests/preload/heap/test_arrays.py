@@ -1,6 +1,6 @@
 """Arrays, heap blocks of 256 KiB to 32 MiB: taken and freed without a decision, and yet counted to the byte.
 
-The programs compare with malloc_usable_size, in place; tests/model/arrays.pml has the promises.
+The programs compare with malloc_usable_size, in place; tests/model/promise.pml has the promises.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ def test_behind_another_allocator(guard, case, allocator):
     run(guard, case, preload=[guard.library, allocator])
 
 
-@pytest.mark.parametrize("case", ["headroom_that_falls_leaves_credit_at_most", "arrays_older_than_a_scan_give_no_credit"])
+@pytest.mark.parametrize("case", ["headroom_that_falls_leaves_credit_at_most", "arrays_that_a_decision_has_seen_give_credit"])
 def test_case_on_a_machine_of_its_own(guard, tmp_path, case):
     """The bound of what credit may overshoot; from the next scan on there is none."""
     env = machine(tmp_path, 64) | {"TEST_MEMINFO": tmp_path / "root/proc/meminfo", "SPARKGUARD_RESERVE": "4G"}

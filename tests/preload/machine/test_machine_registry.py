@@ -232,7 +232,7 @@ def shown(place, pid):
 def test_report_shows_processes_whose_directory_was_removed(place):
     """They go on with the figures that they had, and what comes later is added, to the end."""
     tenant = place.holder("malloc 1G touch 0 malloc 2G wait malloc 1G fork malloc 20M touch 3 wait")
-    wait_until(lambda: shown(place, tenant.pid)["promised_bytes"] <= 2 * GIB + MIB)  # what is touched is promised until a scan finds it
+    wait_until(lambda: shown(place, tenant.pid)["promised_bytes"] <= 2 * GIB + NEAR)  # what is touched is promised until the kernel is asked
     before = shown(place, tenant.pid)
     remove(place.guard.directory)
     newcomer = place.holder("malloc 500M")

@@ -43,9 +43,9 @@ def touch(address, size):
 
 
 def assert_left(place, expected):
-    """Less the small change of up to eight programs."""
+    """Less what up to eight programs have mapped and never touched, which the kernel's figure contains."""
     (largest,) = place.take("largest")
-    assert expected - 8 * MIB <= largest <= expected, f"{largest / MIB:.2f} MiB, expected {expected / MIB:.2f}"
+    assert expected - 8 * 6 * MIB <= largest <= expected, f"{largest / MIB:.2f} MiB, expected {expected / MIB:.2f}"
 
 
 @pytest.fixture

@@ -1,20 +1,17 @@
 /*
- * heap_scan free|realloc|unmap|beside|munmap SIZE - while one thread is in free or realloc, another looks at what the
- * process promises. Then takes SIZE: "ok" or "ENOMEM".
+ * heap_scan realloc|unmap|munmap SIZE - while one thread is in free or realloc, another looks at what the process
+ * promises. Then takes SIZE: "ok" or "ENOMEM".
  *
- *     free      of 512 MiB, none of them touched, at the instant where the guard looks at /proc/self/pagemap how much
- *     is there
- *     realloc   of such a block, which becomes 528 MiB, where the heap moves it by mremap
+ *     realloc   of 512 MiB, none of them touched, which become 528 MiB, where the heap moves them by mremap
  *     unmap     free of 512 MiB that are all there, where the heap unmaps them
- *     beside    the same, done while the scan, which has found them, is at a mapping
  *     munmap    of a mapping of which all but 1 MiB is there, within the call
  *
- * It still holds 64 MiB that it was promised, and 800 small blocks of 1000 KiB; for the first two, instead, it has 512
- * MiB that the guard has not seen come, as runtimes with a heap of their own have.
+ * It still holds 64 MiB that it was promised, and 800 small blocks of 1000 KiB; for the first, instead, it has 512 MiB
+ * that the guard has not seen come, as runtimes with a heap of their own have.
  *
  * The instant: a filter of one thread's system calls sends SIGSYS. The handler waits until the other thread was refused
- * more than there is, which looks at everything, and has made the call in its place; or, where the scan itself is
- * stopped, until the block is freed. Exit: 77 where there are no filters.
+ * more than there is, which looks at everything, and has made the call in its place. Exit: 77 where there are no
+ * filters.
  */
 #include "../../lib/call_filter.h"
 #include "look.h"
@@ -42,7 +39,6 @@ enum { SMALL_BLOCKS = 800, SMALL_BYTES = 1000 << 10 };
 
 static sem_t begin, done;
 static volatile sig_atomic_t stops;
-static bool is_beside, is_forwarded;
 static long call, argument[5], result;
 
 static void wait_for(sem_t *semaphore)
@@ -53,14 +49,10 @@ static void wait_for(sem_t *semaphore)
 
 static void *scan(void *unused)
 {
-    if (is_beside && !filter_call(SYS_ioctl, SECCOMP_RET_TRAP))
-        _exit(77);
-    if (!is_beside)
-        wait_for(&begin);
+    wait_for(&begin);
     void *volatile most = ask_for_too_much();
     CHECK(most == NULL);
-    if (is_forwarded)
-        result = syscall(call, argument[0], argument[1], argument[2], argument[3], argument[4]);
+    result = syscall(call, argument[0], argument[1], argument[2], argument[3], argument[4]);
     sem_post(&done);
     return unused;
 }
@@ -69,7 +61,7 @@ static void on_call(int signal, siginfo_t *info, void *context)
 {
     mcontext_t *registers = &((ucontext_t *)context)->uc_mcontext;
     (void)signal;
-    result = -ENOTTY; /* of ioctl: as of a kernel that does not know PAGEMAP_SCAN */
+    result = -ENOSYS;
     if (stops++ == 0) {
         call = info->si_syscall;
         for (int i = 0; i < 5; i++)
@@ -110,28 +102,21 @@ int main(int count, char **arguments)
     CHECK(count == 3);
     const char *what = arguments[1];
     bool is_realloc = strcmp(what, "realloc") == 0, is_munmap = strcmp(what, "munmap") == 0;
-    bool is_there = !is_realloc && strcmp(what, "free") != 0;
-    bool is_unmap = is_munmap || strcmp(what, "unmap") == 0;
-    is_beside = strcmp(what, "beside") == 0;
-    is_forwarded = is_realloc || is_unmap;
     CHECK(sigaction(SIGSYS, &action, NULL) == 0 && sem_init(&begin, 0, 0) == 0 && sem_init(&done, 0, 0) == 0);
-    void *volatile kept = is_beside ? map(64 * MIB) : malloc(64 * MIB);
+    void *volatile kept = malloc(64 * MIB);
     void *volatile block = is_munmap ? map(512 * MIB) : malloc(512 * MIB);
     CHECK(kept != NULL && block != NULL);
-    if (is_there) {
+    if (!is_realloc) {
         memset(block, 1, is_munmap ? 511 * MIB : 512 * MIB);
         take_small();
     } else {
         take_unseen();
     }
-    void *volatile first = ask_for_too_much(); /* what is all there is not looked at any more */
+    void *volatile first = ask_for_too_much();
     CHECK(first == NULL);
     CHECK(pthread_create(&thread, NULL, scan, NULL) == 0);
-    unsigned stop = is_realloc ? SYS_mremap : is_unmap ? SYS_munmap : SYS_ioctl;
-    if (!is_beside && !filter_call(stop, SECCOMP_RET_TRAP))
+    if (!filter_call(is_realloc ? SYS_mremap : SYS_munmap, SECCOMP_RET_TRAP))
         return 77;
-    if (is_beside)
-        wait_for(&begin);
     if (is_realloc)
         CHECK((block = realloc(block, 528 * MIB)) != NULL);
     else if (is_munmap)

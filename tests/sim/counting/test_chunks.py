@@ -54,7 +54,8 @@ def test_reserve_is_passed_by_less_than_a_chunk(sim, kind, size):
     begin = f"start()\nok(take('cuMemAlloc_v2', {fill})[0])\nok(take('cuMemAlloc_v2', {room - 2 * CHUNK})[0])\n"
     done = sim.script(begin + TAKE % (20000, size), **variables)
     assert done.result == OUT_OF_MEMORY
-    assert fill + room - CHUNK <= done.pages < fill + room + CHUNK
+    untouched = 8 * MIB if kind == "gb10" else 0  # what an interpreter maps and never touches is promised
+    assert fill + room - CHUNK - untouched <= done.pages < fill + room + CHUNK
 
 
 def test_freed_blocks_go_back_by_the_chunk_and_are_counted_at_once(sim):

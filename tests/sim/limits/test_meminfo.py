@@ -102,7 +102,8 @@ def test_own_memory_is_part_of_the_total(sim):
     done = sim.script(ASK + "ok(take('cuMemAlloc_v2', 30 * GIB)[0])" + SAY_INFO, **sim.machine(SPARK))
     room = SPARK - RESERVE - lists(30 * GIB)
     assert room - NEAR <= done.total <= room
-    assert listed(done.total - 30 * GIB) - NEAR <= done.free <= listed(done.total - 30 * GIB)
+    most = listed(done.total - 30 * GIB) + MIB  # the total was fixed before the program had touched its own small memory
+    assert most - NEAR <= done.free <= most
 
 
 def test_total_is_what_the_driver_has_where_that_is_less(sim):

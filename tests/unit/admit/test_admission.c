@@ -112,6 +112,8 @@ CHILD_TEST(what_lands_behind_a_look_is_gone_by_that_look)
         sg_headroom_refresh(0, false);
         CHECK(would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, 5 * GIB));
         CHECK(!would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, 5 * GIB + 1));
+        if (landing[i].domain == SG_DOMAIN_MAPPED)
+            sg_ledger_charge(SG_DOMAIN_MAPPED, landing[i].kept_bytes);
         sg_admission_settle(&request, landing[i].kept_bytes); /* the snapshot was before the driver's own taking */
         CHECK(would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, landing[i].left_bytes));
         CHECK(!would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, landing[i].left_bytes + 1));
@@ -323,8 +325,8 @@ CHILD_TEST(who_waits_is_refused_when_the_others_keep_it)
           RESERVE + 40 * MIB); /* less, if it looked when the block was there and in flight */
 }
 
-/* How often a request sleeps at most that waits for so long: for 1, 2, 4, 8, 16 and 32 ms, and then for 50 (admit/wait.c).
- * A few sleeps are of other kinds. */
+/* How often a request sleeps at most that waits for so long: for 1, 2, 4, 8, 16 and 32 ms, and then for 50
+ * (admit/wait.c). A few sleeps are of other kinds. */
 #define STEPS_OF_MS(milliseconds) (6 + ((milliseconds)-63) / 50 + 1 + 10)
 
 static uint64_t sleeps(void)
@@ -372,7 +374,7 @@ static bool ask_small(uint64_t bytes)
 {
     bool is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, bytes, "mmap");
     if (is_admitted)
-        sg_admission_settle_small(bytes, bytes);
+        sg_admission_settle_small(bytes, bytes, true);
     return is_admitted;
 }
 
@@ -709,7 +711,8 @@ CHILD_TEST(device_memory_that_meminfo_never_shows_stays_subtracted)
     CHECK(would_get(SG_DOMAIN_HEAP, 5 * GIB));
 }
 
-/* ---- observe, and no snapshot ---------------------------------------------------------------------------------------- */
+/* ---- observe, and no snapshot
+ * ---------------------------------------------------------------------------------------- */
 
 CHILD_TEST(a_refusal_of_up_to_large_is_recorded_and_not_said)
 {

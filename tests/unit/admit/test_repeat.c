@@ -43,7 +43,7 @@ static bool would_get_small(uint64_t bytes)
 {
     bool is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, bytes, "call");
     if (is_admitted)
-        sg_admission_settle_small(bytes, 0);
+        sg_admission_settle_small(bytes, 0, true);
     return is_admitted;
 }
 

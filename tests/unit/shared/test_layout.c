@@ -107,7 +107,8 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry, measured_context_bytes, 56, 16),
         FIELD(sg_registry, settings, 72, 8),
         FIELD(sg_registry, pool_proven_bytes, 80, 8),
-        FIELD(sg_registry, unused, 88, 24),
+        FIELD(sg_registry, returned_bytes, 88, 8),
+        FIELD(sg_registry, unused, 96, 16),
         FIELD(sg_registry, unexplained_base_bytes, 112, 8),
         FIELD(sg_registry, claim_places, 120, 8),
         FIELD(sg_registry, pool_disproven_bytes, 128, 8),
@@ -129,7 +130,7 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, holds_bounded_bytes, 200, 8),
         FIELD(sg_registry_entry, holds_unbounded_bytes, 208, 8),
         FIELD(sg_registry_entry, job_run, 216, 8),
-        FIELD(sg_registry_entry, scanned_anonymous_bytes, 224, 8),
+        FIELD(sg_registry_entry, ever_promised_bytes, 224, 8),
         FIELD(sg_registry_entry, pinned_bytes, 232, 8),
         FIELD(sg_registry_entry, managed_bytes, 240, 8),
         FIELD(sg_registry_entry, level, 248, 64),
@@ -154,7 +155,10 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, open_bytes, 448, 8),
         FIELD(sg_registry_entry, open_resident_bytes, 456, 8),
         FIELD(sg_registry_entry, open_anonymous_bytes, 464, 8),
-        FIELD(sg_registry_entry, frozen_reserve, 472, 40),
+        FIELD(sg_registry_entry, shared_promised_bytes, 472, 8),
+        FIELD(sg_registry_entry, unwritable_bytes, 480, 8),
+        FIELD(sg_registry_entry, inherited_least_bytes, 488, 8),
+        FIELD(sg_registry_entry, frozen_reserve, 496, 16),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(SG_ENTRY_FROZEN_BYTES, 512);

@@ -145,12 +145,11 @@ static void enter_block(void *ptr, uint64_t entry)
     }
 }
 
-/* Enters a block whose promise may be older than the block: it was paid from the thread's credit, or resized. `caller`
- * is NULL here and below for a request of up to LARGE. `before` is the table entry of the block that was resized, or
- * 0. */
+/* Enters a block that was paid from the thread's credit, or resized. `caller` is NULL here and below for a request of
+ * up to LARGE. `before` is the table entry of the block that was resized, or 0. */
 static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
 {
-    uint64_t entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_tracker_seen_of(before) | SG_BLOCK_SCANNED;
+    uint64_t entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | (before & SG_BLOCK_INHERITED);
     if (caller != NULL)
         entry |= (uint64_t)sg_callsites_add(SG_CALLSITES_HEAP, find_site(caller, usable), usable)
                  << SG_BLOCK_SITE_SHIFT;
@@ -252,16 +251,13 @@ static bool pay_from_credit(void *ptr, struct sg_record *record, uint32_t site)
     size_t usable = sg_heap_usable_size(ptr);
     if (sg_self.record != record)
         return false;
-    sg_tracker_begin_paying(record, usable);
     bool is_paid = sg_ledger_take_array(record, usable, site, &is_site_counted);
-    if (SG_LIKELY(is_paid)) {
-        if (site != 0 && !is_site_counted)
-            move_to_site(site, usable);
-        enter_array(ptr, usable, site);
-    }
-    if (SG_LIKELY(sg_self.record == record))
-        sg_tracker_end_paying(record, usable);
-    return is_paid;
+    if (SG_UNLIKELY(!is_paid))
+        return false;
+    if (site != 0 && !is_site_counted)
+        move_to_site(site, usable);
+    enter_array(ptr, usable, site);
+    return true;
 }
 
 /* Allocates an array and pays for it from array credit. Returns false if it cannot be paid so: *ptr is NULL. */
@@ -336,7 +332,7 @@ static void *allocate_small_array(const struct alloc_request *wanted)
     } else {
         if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted->size, request.wording.call))
             return refused();
-        sg_admission_settle_small(wanted->size, allocate_judged(wanted, NULL, &ptr));
+        sg_admission_settle_small(wanted->size, allocate_judged(wanted, NULL, &ptr), true);
     }
     sg_watchdog_consider();
     return ptr;
@@ -444,18 +440,19 @@ static void *allocate(const struct alloc_request wanted)
 
 static void release_tracked(const void *ptr, size_t usable)
 {
-    uint32_t epoch = sg_ledger_array_epoch();
-    sg_tracker_withdraw_block((uintptr_t)ptr, usable);
     uint64_t entry = sg_block_table_remove(&sg_tracker_blocks, (uintptr_t)ptr);
     if (entry == 0) { /* allocated through an entry point that is not hooked */
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
         return;
     }
-    bool may_be_credit = (entry & SG_BLOCK_SCANNED) == 0 && sg_self.record != NULL && sg_block_size(entry) == usable;
-    if (may_be_credit && sg_ledger_give_array(sg_self.record, usable, sg_block_site(entry), epoch))
+    bool may_be_credit = (entry & SG_BLOCK_INHERITED) == 0 && sg_self.record != NULL && sg_block_size(entry) == usable;
+    if (may_be_credit && sg_ledger_give_array(sg_self.record, usable, sg_block_site(entry)))
         return;
     leave_site(entry);
-    pay(-(int64_t)usable, true);
+    if ((entry & SG_BLOCK_INHERITED) != 0 || !sg_tracker_has_inherited())
+        sg_ledger_release(SG_DOMAIN_HEAP, usable);
+    else
+        sg_ledger_release_own(SG_DOMAIN_HEAP, usable);
 }
 
 /* Takes a block out of the block table and off the ledger, before it is really freed. */
@@ -504,32 +501,6 @@ static size_t size_of_given(void *ptr)
     return entry != 0 ? sg_block_size(entry) : SIZE_MAX;
 }
 
-/* The free of a block that a scan may look at (tracker.h), by a thread with or without a record. */
-struct freeing {
-    struct sg_record *record;
-    struct sg_passage passage;
-    uint64_t bytes;
-};
-
-static struct freeing begin_free(const void *ptr, uint64_t bytes)
-{
-    struct freeing freeing = {.record = sg_self.record, .bytes = bytes};
-    if (SG_UNLIKELY(freeing.record == NULL))
-        freeing.passage = sg_tracker_begin_passage((uintptr_t)ptr, bytes, false);
-    else
-        sg_tracker_begin_free(freeing.record, bytes);
-    return freeing;
-}
-
-/* In a child that a signal handler forked meanwhile, nothing was begun. */
-static void end_free(const struct freeing *freeing)
-{
-    if (SG_UNLIKELY(freeing->record == NULL))
-        sg_tracker_end_passage(freeing->passage);
-    else if (SG_LIKELY(sg_self.record == freeing->record))
-        sg_tracker_end_free(freeing->record, freeing->bytes);
-}
-
 static void count_and_free(void *ptr, const struct sg_heap_sized *sized)
 {
     if (ptr == NULL || sg_bootstrap_owns(ptr))
@@ -540,16 +511,12 @@ static void count_and_free(void *ptr, const struct sg_heap_sized *sized)
     }
     int saved_errno = errno; /* free keeps errno since glibc 2.33, and so must this hook */
     size_t usable = size_of_given(ptr);
-    bool is_ours = usable != SIZE_MAX;
-    uint64_t scanned = is_ours && usable >= SG_PROMISE_BYTES ? usable : 0;
-    const struct freeing freeing = begin_free(ptr, scanned);
-    if (is_ours)
+    if (usable != SIZE_MAX)
         release_block(ptr, usable);
     count_free();
     sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
     call_real_free(ptr, sized);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
-    end_free(&freeing);
     errno = saved_errno;
 }
 
@@ -642,7 +609,6 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
                                  .wording.call = call};
     if (is_judged ? !sg_admission_ask(&request) : growth != 0 && !sg_admission_take_credit(growth, call))
         return refused();
-    struct sg_passage passage = sg_tracker_begin_passage((uintptr_t)ptr, old, true);
     uint64_t entry = is_tracked(old) ? sg_block_table_remove(&sg_tracker_blocks, (uintptr_t)ptr) : 0;
     void *moved = call_real_realloc(ptr, size);
     int saved_errno = errno;
@@ -651,7 +617,6 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
         grown_bytes = count_resized(moved, old, entry, caller, is_judged);
     else if (entry != 0 && sg_block_table_insert(&sg_tracker_blocks, (uintptr_t)ptr, entry, NULL) != 0)
         sg_ledger_count_fault();
-    sg_tracker_end_passage(passage);
     if (moved == NULL && size == 0) /* glibc frees the block; other allocators return a small one */
         count_free();
     if (is_judged)

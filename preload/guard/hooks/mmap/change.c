@@ -28,12 +28,27 @@ void sg_mmap_change_begin(struct sg_mmap_change *change)
     sg_tracker_begin_change();
     change->before_bytes = sg_tracker_maps.counted_bytes;
     change->open_bytes = sg_tracker_maps.open_bytes;
+    change->shut_bytes = sg_tracker_maps.shut_bytes;
+    change->inherited_bytes = sg_tracker_maps.inherited_bytes;
+}
+
+/* In step with the kernel's figures (ledger.h), whatever has changed the range map. */
+static void follow_shut(const struct sg_mmap_change *change)
+{
+    uint64_t before = change->shut_bytes, now = sg_tracker_maps.shut_bytes;
+    if (now > before)
+        sg_ledger_close_private(now - before);
+    else if (now < before)
+        sg_ledger_reopen_private(before - now);
+    if (SG_UNLIKELY(sg_tracker_maps.inherited_bytes < change->inherited_bytes))
+        sg_ledger_release_inherited(change->inherited_bytes - sg_tracker_maps.inherited_bytes);
 }
 
 void sg_mmap_change_end(struct sg_mmap_change *change, int result)
 {
     int64_t growth = (int64_t)(sg_tracker_maps.counted_bytes - change->before_bytes);
     bool has_files = sg_tmpfs_mapped.is_changed;
+    follow_shut(change);
     sg_callsites_publish_ranges(&sg_tracker_maps);
     if (SG_UNLIKELY(sg_tracker_maps.open_bytes != change->open_bytes))
         sg_entry_set_open(sg_tracker_maps.open_bytes);
@@ -44,7 +59,7 @@ void sg_mmap_change_end(struct sg_mmap_change *change, int result)
     if (!has_files && growth > 0)
         sg_ledger_charge(SG_DOMAIN_MAPPED, (uint64_t)growth);
     else if (!has_files && growth < 0)
-        sg_ledger_release(SG_DOMAIN_MAPPED, (uint64_t)-growth);
+        sg_ledger_release_own(SG_DOMAIN_MAPPED, (uint64_t)-growth);
     if (result != 0)
         sg_ledger_count_fault();
     sg_lock_let_signals();
@@ -150,6 +165,7 @@ void sg_mmap_describe(struct sg_request *request, const struct sg_mapping_kind *
     bool is_new = mapping->source == 0 && replaced == 0; /* usual, and needs no look at other ranges */
     if (!is_new)
         sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    request->is_shared = (mapping->flags & SG_RANGE_SHARED) != 0;
     if (mapping->source != 0) {
         request->shared.begin = mapping->source;
         request->shared.end = mapping->source + mapping->bytes / SG_SHARED_UNIT;
@@ -180,6 +196,7 @@ bool sg_mmap_describe_commit(struct sg_request *request, uintptr_t begin, uintpt
         if (range.kind != SG_RANGE_RESERVED)
             continue;
         reserved += range.end - range.begin;
+        request->is_shared = request->is_shared || (range.flags & SG_RANGE_SHARED) != 0;
         request->shared.begin = count++ == 0 ? range.source : 0;
         request->shared.end = sg_range_source_at(&range, range.end);
     }
@@ -194,9 +211,14 @@ bool sg_mmap_describe_commit(struct sg_request *request, uintptr_t begin, uintpt
     return reserved != 0 || closed != 0;
 }
 
-uint64_t sg_mmap_unsettled_bytes(uintptr_t begin, uintptr_t end)
+uint64_t sg_mmap_scanned_bytes(uintptr_t begin, uintptr_t end)
 {
-    return counted_without(begin, end, SG_RANGE_SETTLED);
+    struct sg_range range;
+    uint64_t bytes = 0;
+    for (uintptr_t at = begin; sg_range_map_within(&sg_tracker_maps, at, end, &range); at = range.end)
+        if (range.kind == SG_RANGE_SPARSE || (range.flags & (SG_RANGE_SHARED | SG_RANGE_SETTLED)) == SG_RANGE_SHARED)
+            bytes += range.end - range.begin;
+    return bytes;
 }
 
 int sg_mmap_enter(uintptr_t address, const struct sg_mapping_kind *mapping)
@@ -298,7 +320,7 @@ void sg_mmap_settle(struct sg_request *request, bool is_done)
     if (is_large(request))
         sg_admission_settle(request, kept);
     else if (request->growth_bytes != 0)
-        sg_admission_settle_small(request->growth_bytes, kept);
+        sg_admission_settle_small(request->growth_bytes, kept, !request->is_shared);
     else if (kept != 0) /* the mapping replaced others: nothing was put in flight */
-        sg_ledger_promise(kept);
+        sg_ledger_promise(kept, !request->is_shared);
 }

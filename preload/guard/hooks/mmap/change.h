@@ -39,7 +39,7 @@ static SG_INLINE bool sg_mmap_is_counting(void)
  * results of the functions that changed the map; other than 0 is counted as a fault of the record. */
 struct sg_mmap_change {
     struct sg_lock_state lock;
-    uint64_t before_bytes, open_bytes; /* sums of the range map before it */
+    uint64_t before_bytes, open_bytes, shut_bytes, inherited_bytes; /* sums of the range map before it */
 };
 void sg_mmap_change_begin(struct sg_mmap_change *change);
 void sg_mmap_change_end(struct sg_mmap_change *change, int result);
@@ -78,8 +78,8 @@ bool sg_mmap_is_own_reservation(uintptr_t address, uint64_t bytes);
  * with `is_copying`, also the copies of private mappings of files. Takes the maps lock for one range at a time. */
 uint64_t sg_mmap_absent_bytes(uintptr_t address, uint64_t bytes, bool is_copying);
 
-/* Returns the counted bytes that may not all be resident yet (no SG_RANGE_SETTLED). Under the maps lock. */
-uint64_t sg_mmap_unsettled_bytes(uintptr_t begin, uintptr_t end);
+/* Returns the bytes whose pages a scan looks for: of shared memory and MAP_NORESERVE mappings. Under the maps lock. */
+uint64_t sg_mmap_scanned_bytes(uintptr_t begin, uintptr_t end);
 
 /* Enters `mapping` at `address` in the range map, in place of what was there. Under the maps lock, inside a change.
  * Returns 0, or an error for sg_mmap_change_end. */

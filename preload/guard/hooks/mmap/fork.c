@@ -79,7 +79,6 @@ static int settle_parked(unsigned place, uintptr_t begin, uintptr_t end)
 void sg_mmap_note_advice(uintptr_t begin, uintptr_t end, int advice)
 {
     struct sg_lock_state lock;
-    struct sg_range range;
     uint32_t flag = advice == MADV_DONTFORK || advice == MADV_DOFORK ? SG_RANGE_UNFORKED : SG_RANGE_WIPED;
     bool is_set = advice == MADV_DONTFORK || advice == MADV_WIPEONFORK;
     sg_tracker_wait_for_fork();
@@ -88,16 +87,13 @@ void sg_mmap_note_advice(uintptr_t begin, uintptr_t end, int advice)
     int result = is_set ? sg_range_map_flag(&sg_tracker_maps, begin, end, flag)
                         : sg_range_map_unflag(&sg_tracker_maps, begin, end, flag);
     sg_tracker_end_change();
-    bool is_known = sg_range_map_within(&sg_tracker_maps, begin, end, &range);
     sg_lock_release(&sg_tracker_maps_lock, &lock);
     if (result != 0)
         sg_ledger_count_fault();
-    if (is_set && !is_known)
-        sg_tracker_note_unforked();
 }
 
-/* Drops the ranges that the child does not have (MADV_DONTFORK). A range without its pages (MADV_WIPEONFORK) promises
- * all its bytes again. */
+/* Drops the ranges that the child does not have (MADV_DONTFORK). A range without its pages (MADV_WIPEONFORK) is
+ * promised anew. */
 static int forget_unforked(void)
 {
     struct sg_range range;
@@ -107,7 +103,7 @@ static int forget_unforked(void)
             sg_sysv_attached_cut(range.begin, range.end);
             result |= sg_range_map_set(&sg_tracker_maps, range.begin, range.end, SG_RANGE_NONE, 0);
         } else if ((range.flags & SG_RANGE_WIPED) != 0) {
-            result |= sg_range_map_unflag(&sg_tracker_maps, range.begin, range.end, SG_RANGE_SETTLED);
+            sg_ledger_add_promised_before_fork(range.end - range.begin);
         }
     }
     return result;
@@ -153,6 +149,7 @@ void sg_mmap_atfork_child(bool is_map_whole)
     sg_tmpfs_mapped.is_changed = true;
     sg_tmpfs_show_changes(0);
     sg_ledger_set_mapped_before_fork(sg_tracker_maps.counted_bytes);
+    sg_ledger_close_private(sg_tracker_maps.shut_bytes);
     sg_lock_release(&sg_tracker_maps_lock, &lock);
     if (result != 0)
         sg_ledger_count_fault();

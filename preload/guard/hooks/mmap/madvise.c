@@ -88,16 +88,39 @@ static bool is_populating(int advice)
     return advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
 }
 
+static bool gives_back(int advice)
+{
+    return advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == DONTNEED_LOCKED;
+}
+
+/* The private memory whose pages the advice gives back: it may be touched again without a request. */
+static SG_INLINE uint64_t returned_bytes(uintptr_t begin, uint64_t length, int advice)
+{
+    if (!gives_back(advice) || length == 0 || length > SG_MAP_MAX || begin > SG_MAP_MAX || !sg_mmap_is_counting())
+        return 0;
+    return sg_tracker_promisable_bytes(begin, begin + sg_round_up(length, sg_page_bytes()));
+}
+
+static void begin_return(uint64_t bytes)
+{
+    if (bytes != 0)
+        sg_admission_begin_return(bytes);
+}
+
+static void end_return(uint64_t bytes)
+{
+    int saved_errno = errno;
+    if (bytes != 0)
+        sg_admission_end_return(bytes);
+    errno = saved_errno;
+}
+
 /* Follows an advice that gives pages back, or that says whether a forked child has the range. madvise does all that is
  * mapped before it fails with ENOMEM, so such a failure counts as done for the latter. */
 static SG_INLINE void note_advice(uintptr_t begin, uint64_t length, int advice, bool is_done)
 {
-    bool gives_back =
-        advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == DONTNEED_LOCKED;
-    if (is_done && gives_back && length != 0 && sg_mmap_is_counting()) {
-        sg_tracker_give_back(begin, begin + sg_round_up(length, sg_page_bytes()));
+    if (is_done && gives_back(advice) && length != 0 && sg_mmap_is_counting())
         sg_repeat_forget();
-    }
     bool is_of_fork =
         advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK;
     if (is_of_fork && (is_done || errno == ENOMEM) && length != 0 && sg_lifecycle_enter())
@@ -112,7 +135,10 @@ SG_EXPORT int madvise(void *address, size_t length, int advice)
         add_absent(&request, (uintptr_t)address, length, advice == MADV_POPULATE_WRITE);
     if (!ask(&request, "madvise"))
         return -1;
+    uint64_t returned = returned_bytes((uintptr_t)address, length, advice);
+    begin_return(returned);
     int answer = SG_REAL(madvise)(address, length, advice);
+    end_return(returned);
     settle(&request, answer == 0);
     note_advice((uintptr_t)address, length, advice, answer == 0);
     return answer;
@@ -167,7 +193,12 @@ SG_EXPORT ssize_t process_madvise(int pidfd, const struct iovec *pieces, size_t 
         add_absent(&request, (uintptr_t)pieces[i].iov_base, pieces[i].iov_len, advice == MADV_POPULATE_WRITE);
     if (is_asked && !ask(&request, "process_madvise"))
         return -1;
+    uint64_t returned = 0;
+    for (size_t i = 0; is_own && i < count; i++)
+        returned += returned_bytes((uintptr_t)pieces[i].iov_base, pieces[i].iov_len, advice);
+    begin_return(returned);
     ssize_t answer = real_process_madvise(pidfd, pieces, count, advice, flags);
+    end_return(returned);
     if (is_asked)
         settle(&request, answer > 0);
     for (size_t i = 0, left = answer > 0 ? (size_t)answer : 0; is_own && i < count && left != 0; i++) {

@@ -132,6 +132,8 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
     void *mapped = real_mmap(address, length, prot, flags, fd, offset);
     if (mapped == MAP_FAILED)
         saved_errno = errno;
+    if (mapped != MAP_FAILED && mapping.kind == SG_RANGE_SPARSE)
+        sg_ledger_note_moved(mapping.bytes); /* writable, and not in the range map yet */
     if (mapped != MAP_FAILED && may_be_entered(&mapping)) {
         sg_mmap_set((uintptr_t)mapped, &mapping);
         if (mapping.is_partly_allocated)
@@ -185,10 +187,10 @@ static void restore_ranges(uintptr_t begin, uintptr_t end, uintptr_t parked, con
     for (unsigned i = 0; parked == 0 && i < saved->count; i++)
         result |= sg_range_map_set_shared(&sg_tracker_maps, saved->range[i].begin, saved->range[i].end,
                                           saved->range[i].kind, saved->range[i].flags, saved->range[i].source);
-    uint64_t promised = sg_mmap_unsettled_bytes(begin, end);
+    uint64_t promised = sg_mmap_scanned_bytes(begin, end);
     sg_mmap_change_end(&change, result);
     if (promised != 0) /* promise all bytes until the next scan: the last one may have missed them */
-        sg_ledger_promise(promised);
+        sg_ledger_promise(promised, false);
 }
 
 static void forget_parked(uintptr_t parked, uint64_t bytes)
@@ -197,14 +199,6 @@ static void forget_parked(uintptr_t parked, uint64_t bytes)
     sg_mmap_change_begin(&change);
     sg_sysv_attached_cut(parked, parked + bytes);
     sg_mmap_change_end(&change, sg_range_map_set(&sg_tracker_maps, parked, parked + bytes, SG_RANGE_NONE, 0));
-}
-
-/* Returns the bytes that may have resident pages, which a scan may or may not have found. Reserved address space has
- * none, unless it is of MAP_NORESERVE. Under the maps lock. */
-static uint64_t bytes_with_pages(uintptr_t begin, uintptr_t end)
-{
-    return sg_range_map_bytes(&sg_tracker_maps, begin, end, SG_RANGE_COUNTED) +
-           sg_range_map_bytes(&sg_tracker_maps, begin, end, SG_RANGE_SPARSE);
 }
 
 SG_EXPORT int munmap(void *address, size_t length)
@@ -221,9 +215,6 @@ SG_EXPORT int munmap(void *address, size_t length)
     sg_mmap_change_begin(&change);
     sg_lock_hold_signals(); /* until the range map agrees with the kernel: a handler must not longjmp out before */
     save_ranges(begin, end, &saved);
-    struct sg_passage passage = sg_tracker_begin_passage(begin, bytes_with_pages(begin, end), false);
-    for (unsigned i = 0; i < saved.count; i++)
-        sg_tracker_withdraw_range(&saved.range[i]);
     int result = 0;
     if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* more ranges than can be saved, perhaps */
         result = sg_mmap_park(begin, end - begin, 0, 0, &parked);
@@ -231,7 +222,6 @@ SG_EXPORT int munmap(void *address, size_t length)
         result = sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
     sg_mmap_change_end(&change, result);
     int answer = SG_REAL(munmap)(address, length);
-    sg_tracker_end_passage(passage);
     if (answer == 0 && saved.count != 0 && saved.range[0].kind == SG_RANGE_COUNTED)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);
     if (answer != 0)
@@ -348,6 +338,7 @@ static void describe_mremap(struct sg_request *request, const struct remap *rema
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     bool is_known = sg_range_map_next(&sg_tracker_maps, last, &range) && range.begin <= last && is_counting;
     bool counts = is_known && range.kind == SG_RANGE_COUNTED;
+    request->is_shared = counts && (range.flags & SG_RANGE_SHARED) != 0;
     bool is_sparse = is_known && range.kind == SG_RANGE_SPARSE && (range.flags & SG_RANGE_COMMITTED) != 0 &&
                      (range.flags & SG_RANGE_COPIED) == 0;
     if (counts && more != 0 && range.source != 0 && range.begin <= remap->from + kept) {
@@ -387,6 +378,7 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     if (is_parked) {
         sg_mmap_change_begin(&change);
         sg_lock_hold_signals(); /* as in munmap */
+        sg_ledger_note_moved(sg_mmap_scanned_bytes(remap.from, remap.from + remap.old_bytes));
         result = sg_mmap_park(remap.from, remap.old_bytes, remap.new_bytes, fixed, &remap.parked);
         sg_mmap_change_end(&change, result);
     }
@@ -399,13 +391,10 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
         sg_mmap_change_begin(&change);
         if (!is_parked)
             sg_lock_hold_signals();
-        /* Count the bytes as moving: a scan that has passed the new address and not yet reached the parked one would
-         * miss them. */
-        uint64_t moving = sg_mmap_unsettled_bytes(remap.parked, remap.parked + remap.old_bytes);
-        sg_ledger_begin_move(moving);
+        /* A scan that has passed the new address and not yet reached the parked one would miss them. */
+        sg_ledger_note_moved(sg_mmap_scanned_bytes(remap.parked, remap.parked + remap.old_bytes));
         result = moved != MAP_FAILED ? follow_mremap(&remap, to) : follow_failed_mremap(&remap, to);
         sg_mmap_change_end(&change, result);
-        sg_ledger_end_move(moving);
     }
     sg_mmap_settle(&request, moved != MAP_FAILED);
     if (is_followed)

@@ -7,6 +7,7 @@
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/mmap/change.h"
+#include "hooks/mmap/fork.h"
 #include "base/procfs.h"
 #include "hooks/real.h"
 #include "base/syscall.h"
@@ -38,6 +39,7 @@ static void commit(struct committed *sum, uintptr_t begin, uintptr_t end)
     struct sg_mmap_change change;
     sg_mmap_change_begin(&change);
     uint64_t closed = sg_mmap_closed_bytes(begin, end - begin);
+    sg_ledger_note_moved(closed);
     int result = sg_range_map_commit(&sg_tracker_maps, begin, end);
     sum->counted_bytes += sg_tracker_maps.counted_bytes - change.before_bytes;
     sum->sparse_bytes += closed;
@@ -71,26 +73,27 @@ static struct committed commit_writable(uintptr_t begin, uintptr_t end)
     return left.committed;
 }
 
-static uint32_t has_shut; /* (atomic) some range was marked as SHUT */
-
-/* Follows an mprotect that may have made MAP_NORESERVE memory unwritable, or writable again. */
+/* Follows an mprotect that makes private memory unwritable, or has made it writable again. What becomes unwritable
+ * leaves what the kernel counts as writable, and its pages stay. So it is noted before the call, and its end after it:
+ * whatever an observation finds meanwhile, it finds the size. A call that failed may have done a part: what it did not
+ * is counted twice until the range is made writable or goes. */
 static SG_INLINE void note_shut(uintptr_t begin, uint64_t bytes, bool is_shut)
 {
     struct sg_mmap_change change;
-    if (SG_LIKELY(is_shut ? sg_load_relaxed(&sg_tracker_maps.open_bytes) == 0 : sg_load_relaxed(&has_shut) == 0))
+    if (SG_LIKELY(is_shut ? sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0 || !sg_mmap_is_counting()
+                          : sg_load_relaxed(&sg_tracker_maps.shut_bytes) == 0) ||
+        bytes > SG_MAP_MAX || begin > SG_MAP_MAX)
         return;
     sg_mmap_change_begin(&change);
     int result = sg_range_map_shut(&sg_tracker_maps, begin, begin + bytes, is_shut);
-    if (sg_tracker_maps.open_bytes != change.open_bytes)
-        sg_store_relaxed(&has_shut, 1u);
     sg_mmap_change_end(&change, result);
 }
 
 static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot, bool is_done)
 {
     int saved_errno = errno;
-    if (is_done)
-        note_shut(begin, bytes, (prot & PROT_WRITE) == 0);
+    if (is_done && (prot & PROT_WRITE) != 0)
+        note_shut(begin, bytes, false);
     bool is_asked = request->wording.call != NULL; /* sg_mmap_describe_commit found reserved memory */
     if (is_asked) {
         struct committed committed = {0};
@@ -118,6 +121,8 @@ SG_EXPORT int mprotect(void *address, size_t length, int prot)
     uint64_t bytes = sg_round_up(length, sg_page_bytes());
     if (!begin_protect(&request, (uintptr_t)address, bytes, prot, "mprotect"))
         return -1;
+    if ((prot & PROT_WRITE) == 0)
+        note_shut((uintptr_t)address, bytes, true);
     int answer = SG_REAL(mprotect)(address, length, prot);
     end_protect(&request, (uintptr_t)address, bytes, prot, answer == 0);
     return answer;
@@ -129,6 +134,8 @@ SG_EXPORT int pkey_mprotect(void *address, size_t length, int prot, int pkey)
     uint64_t bytes = sg_round_up(length, sg_page_bytes());
     if (!begin_protect(&request, (uintptr_t)address, bytes, prot, "pkey_mprotect"))
         return -1;
+    if ((prot & PROT_WRITE) == 0)
+        note_shut((uintptr_t)address, bytes, true);
     int answer = SG_REAL(pkey_mprotect)(address, length, prot, pkey);
     end_protect(&request, (uintptr_t)address, bytes, prot, answer == 0);
     return answer;
