@@ -164,7 +164,8 @@ def test_the_shared_directory_stays_while_containers_run(ready):
 def test_no_service_names_a_group_that_could_not_be_made(root, tmp_path):
     """systemd would start it no more: 216/GROUP."""
     before = root.state()
-    (tmp_path / "systemd-sysusers").symlink_to("/bin/false")
+    for name in ("systemd-sysusers", "groupadd"):
+        (tmp_path / name).symlink_to("/bin/false")
     done = root.run(f"PATH={tmp_path}:$PATH\n" + root.doctor("--setup").stdout)
     assert done.returncode == 1 and "left: the group sparkguard could not be made" in done.stderr
     assert "left: ollama.service: there is no group sparkguard" in done.stderr and "restart ollama" not in done.stdout

@@ -193,8 +193,8 @@ group_files='/etc/group /etc/gshadow /etc/group- /etc/gshadow- /etc/.pwd.lock'
 make_group() {
     together=$group_files
     if [ -z "$(group_number)" ]; then
-        { record group && together systemd-sysusers ${root:+--root="$root"} - <"$root$files/sysusers.conf" 2>/dev/null; } ||
-            miss 'the group sparkguard could not be made'
+        { record group && { together systemd-sysusers ${root:+--root="$root"} - <"$root$files/sysusers.conf" ||
+            together groupadd ${root:+-P "$root"} -r sparkguard; } 2>/dev/null; } || miss 'the group sparkguard could not be made'
     fi
     user=${SUDO_USER:-root}
     if [ "$user" != root ] && [ -n "$(group_number)" ] && ! id -nG -- "$user" 2>/dev/null | tr ' ' '\n' | grep -qx sparkguard; then
@@ -215,8 +215,10 @@ make_directories() {
     for each in /run/sparkguard/shared "$history"; do
         [ -L "$root$each" ] || [ ! -d "$root$each" ] || [ "$(stat -c '%a %u %g' "$root$each")" = '700 0 0' ] || continue
         [ ! -d "$root$each" ] || record "shared $each"
-        grep -e "^d /run/sparkguard " -e "^d $each " "$root$files/tmpfiles.conf" | systemd-tmpfiles --create ${root:+--root="$root"} - ||
-            miss "$each could not be made"
+        grep -e "^d /run/sparkguard " -e "^d $each " "$root$files/tmpfiles.conf" | while read -r _ path mode _ group _; do
+            [ "$group" = root ] || group=$(group_number)
+            { mkdir -p "$root$path" && chown "root:$group" "$root$path" && chmod "$mode" "$root$path"; } || exit 1
+        done || miss "$each could not be made"
     done
 }
 
