@@ -178,16 +178,6 @@ def test_a_wrapper_starts_containers_also_when_sparkguard_runtime_is_gone(ready,
     assert (run().stdout, run().returncode) == ("usr/bin/crun  run a b\n", 7)
 
 
-def test_a_machine_without_systemd_has_the_group_and_the_directories_as_well(root, tmp_path):
-    before = root.state()
-    (tmp_path / "systemd-sysusers").symlink_to("/bin/false")
-    done = root.run(f"PATH={tmp_path}:$PATH\n" + root.doctor("--setup").stdout)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "sparkguard:x:" in root.read("etc/group") and (root.path / "run/sparkguard/shared").stat().st_mode & 0o7777 == 0o2770
-    root.undo()
-    assert root.state() == before
-
-
 def test_what_is_not_installed_is_left_out(root):
     drop(root, "usr/sbin/dockerd", "usr/bin/containerd")
     root.set_up()

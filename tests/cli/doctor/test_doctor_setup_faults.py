@@ -161,6 +161,16 @@ def test_the_shared_directory_stays_while_containers_run(ready):
 # ---- the group and its directories ----------------------------------------------------------------------------------
 
 
+def test_a_machine_without_systemd_has_the_group_and_the_directories_as_well(root, tmp_path):
+    before = root.state()
+    (tmp_path / "systemd-sysusers").symlink_to("/bin/false")
+    done = root.run(f"PATH={tmp_path}:$PATH\n" + root.doctor("--setup").stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sparkguard:x:" in root.read("etc/group") and (root.path / "run/sparkguard/shared").stat().st_mode & 0o7777 == 0o2770
+    root.undo()
+    assert root.state() == before
+
+
 def test_no_service_names_a_group_that_could_not_be_made(root, tmp_path):
     """systemd would start it no more: 216/GROUP."""
     before = root.state()
