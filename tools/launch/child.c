@@ -108,17 +108,21 @@ static void stop_too(void)
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Collects all pending state changes of the child. Returns true, with *status, when the child has ended. */
-static bool hear_of_child(pid_t child, bool *is_stopped, int *status)
+/* Collects all pending state changes of the child. Returns true when the child has ended, with how it ended and what it
+ * and the descendants that were waited for have used: nobody else's children, as RUSAGE_CHILDREN would have. */
+static bool hear_of_child(struct launch *launch, bool *is_stopped)
 {
     bool has_just_stopped = false;
     int news;
-    pid_t from;
-    while ((from = waitpid(child, &news, WNOHANG | WUNTRACED | WCONTINUED)) == child || (from < 0 && errno == EINTR)) {
+    struct rusage usage;
+    pid_t from, child = launch->child;
+    while ((from = wait4(child, &news, WNOHANG | WUNTRACED | WCONTINUED, &usage)) == child ||
+           (from < 0 && errno == EINTR)) {
         if (from < 0)
             continue;
         if (WIFEXITED(news) || WIFSIGNALED(news)) {
-            *status = news;
+            launch->wait_status = news;
+            launch->children_bytes = (uint64_t)usage.ru_maxrss << 10;
             return true;
         }
         has_just_stopped = *is_stopped = WIFSTOPPED(news);
@@ -128,11 +132,10 @@ static bool hear_of_child(pid_t child, bool *is_stopped, int *status)
     return false;
 }
 
-static int wait_for_child(struct launch *launch, const struct watch *watch)
+static void wait_for_child(struct launch *launch, const struct watch *watch)
 {
     pid_t child = launch->child;
     bool is_stopped = false;
-    int status = 0;
     for (;;) {
         siginfo_t info;
         struct timespec left;
@@ -140,8 +143,8 @@ static int wait_for_child(struct launch *launch, const struct watch *watch)
         int signal = sigtimedwait(&watch->taken, &info, has_end ? &left : NULL);
         if (signal < 0)
             continue;
-        if ((signal == SIGCHLD || signal == SIGCONT) && hear_of_child(child, &is_stopped, &status))
-            return status;
+        if ((signal == SIGCHLD || signal == SIGCONT) && hear_of_child(launch, &is_stopped))
+            return;
         bool is_needed = signal == SIGCONT ? is_stopped : signal != SIGCHLD && is_for_child(child, &info);
         if (is_needed)
             kill(child, signal);
@@ -157,12 +160,6 @@ static int read_failure(int failure_pipe)
         got = read(failure_pipe, &failure, sizeof failure);
     while (got < 0 && errno == EINTR);
     return got == (ssize_t)sizeof failure ? failure : 0;
-}
-
-static uint64_t read_children_bytes(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_CHILDREN, &usage) == 0 ? (uint64_t)usage.ru_maxrss << 10 : SG_UNKNOWN;
 }
 
 int launch_run(struct launch *launch)
@@ -215,11 +212,10 @@ int launch_run(struct launch *launch)
     if (failure == 0) {
         launch_pressure_begin(launch);
         launch_children_begin();
-        launch->wait_status = wait_for_child(launch, &watch);
+        wait_for_child(launch, &watch);
         launch_pressure_end(launch);
         launch_claim_end(launch);
         launch_children_end(launch);
-        launch->children_bytes = read_children_bytes();
         return 0;
     }
     waitpid(launch->child, NULL, 0);

@@ -52,6 +52,7 @@ static struct launch_children found;
 static struct {
     pthread_t thread;
     bool has_thread;
+    bool is_stuck;      /* a thread was left behind, which may still use what is here: there is no other one */
     char *library_name; /* stays: a thread that is stuck in the kernel may still read it */
     sem_t has_child;    /* posted when launch->child runs the program */
     sem_t must_end;     /* posted when the scans shall end */
@@ -264,8 +265,11 @@ static void *scan(void *context)
 
 void launch_children_prepare(const struct launch *launch)
 {
-    if (!launch->is_guarded || launch->is_quiet)
+    if (!launch->is_guarded || launch->is_quiet || scans.is_stuck)
         return;
+    found = (struct launch_children){0};
+    last.count = 0;
+    free(scans.library_name);
     sem_init(&scans.has_child, 0, 0);
     sem_init(&scans.must_end, 0, 0);
     scans.library_name = strdup(launch->library_name);
@@ -287,7 +291,8 @@ void launch_children_end(struct launch *launch)
     sem_post(&scans.must_end);
     sem_post(&scans.has_child); /* also where the program never began */
     if (pthread_clockjoin_np(scans.thread, NULL, CLOCK_MONOTONIC, &end) != 0)
-        pthread_detach(scans.thread);
+        scans.is_stuck = pthread_detach(scans.thread) == 0;
+    scans.has_thread = false;
     pthread_mutex_lock(&found_lock);
     launch->children = found;
     pthread_mutex_unlock(&found_lock);

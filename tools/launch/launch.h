@@ -63,7 +63,7 @@ struct launch {
     int64_t started_ns;
     uint64_t oom_kills; /* the kernel's count when the program began; SG_UNKNOWN if unknown */
     int wait_status;
-    uint64_t children_bytes; /* largest resident size of all descendants that were waited for; SG_UNKNOWN */
+    uint64_t children_bytes; /* largest resident size of the child and of its descendants that were waited for */
     struct launch_children children;
     bool has_no_claim; /* the child was killed while it waited for the claim: it was no program yet */
     bool is_guarded;   /* the program can load the library, and the guard is not disabled */
@@ -153,8 +153,8 @@ void launch_end_like(int wait_status) __attribute__((noreturn));
 
 /* ---- children.c ---- */
 
-/* Makes a thread that will scan /proc for unguarded descendants; called before the program may use up the memory. All
- * signals that the launcher takes are blocked. */
+/* Makes a thread that will scan /proc for unguarded descendants; called before the program may use up the memory, and
+ * once for each program. All signals that the launcher takes are blocked. */
 void launch_children_prepare(const struct launch *launch);
 /* Lets the scans begin: launch->child runs the program. */
 void launch_children_begin(void);
@@ -192,6 +192,10 @@ void launch_record(const struct launch *launch);
 
 /* Prints the summary of this run of the job, one to eight lines on stderr. */
 void launch_summarize(const struct launch *launch);
+/* Returns the resident size of a descendant that no scan saw and that exceeds every guarded process: launch->children_bytes
+ * if it is LAUNCH_UNGUARDED_BYTES beyond `guarded_bytes`, the largest resident size of a guarded process; else 0. The
+ * descendant ran unguarded, or has mapped files. */
+uint64_t launch_unrecorded_bytes(const struct launch *launch, uint64_t guarded_bytes);
 /* Returns how many processes the kernel's out-of-memory killer has ended since boot, or SG_UNKNOWN. */
 uint64_t launch_oom_kills(void);
 

@@ -191,17 +191,22 @@ struct unguarded {
     uint64_t unknown_bytes; /* a process that no scan saw and that left no record; 0: none */
 };
 
+uint64_t launch_unrecorded_bytes(const struct launch *launch, uint64_t guarded_bytes)
+{
+    return launch->children_bytes >= bytes_add(guarded_bytes, LAUNCH_UNGUARDED_BYTES) ? launch->children_bytes : 0;
+}
+
 /* The kernel reports the largest resident size of all descendants that were waited for. If that size exceeds every
  * guarded process, it belongs to an unguarded one: to the process that was seen, which may have grown since, or to one
  * that no scan saw. */
 static struct unguarded find_unguarded(const struct launch *launch, const struct outcome *outcome)
 {
     const struct launch_children *children = &launch->children;
-    uint64_t largest_bytes = launch->children_bytes, seen_bytes = children->unguarded_bytes;
+    uint64_t seen_bytes = children->unguarded_bytes;
     uint64_t guarded_bytes = bytes_max(children->guarded_bytes, outcome->resident_bytes);
+    uint64_t largest_bytes = outcome->resident_bytes != SG_UNKNOWN ? launch_unrecorded_bytes(launch, guarded_bytes) : 0;
     struct unguarded none = {.seen_bytes = seen_bytes};
-    if (!launch->is_guarded || outcome->resident_bytes == SG_UNKNOWN || largest_bytes == SG_UNKNOWN ||
-        largest_bytes < bytes_add(guarded_bytes, LAUNCH_UNGUARDED_BYTES))
+    if (!launch->is_guarded || largest_bytes == 0)
         return none;
     if (seen_bytes == 0 || largest_bytes >= seen_bytes + LAUNCH_UNGUARDED_BYTES)
         return (struct unguarded){seen_bytes, largest_bytes};

@@ -53,8 +53,10 @@ static int prepare_guard(struct sweep *sweep)
         return LAUNCH_FAILED;
     }
     bool is_guarded = launch_program_warn(words[0], library) == LAUNCH_NO_OBSTACLE;
-    if (is_guarded)
+    if (is_guarded) {
         launch_preload(library);
+        sweep->library_name = text_copy(strrchr(library, '/') + 1, SIZE_MAX);
+    }
     if (!is_guarded)
         fputs("sparkguard-sweep: nothing was started: a sweep without the guard would take the machine down\n", stderr);
     return is_guarded ? 0 : LAUNCH_FAILED;

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -150,6 +151,7 @@ static int start(struct attempt *attempt)
              (size_t)(attempt->run - attempt->sweep->run));
     if (attempt->sweep->client.run_at > 0)
         launch->program = sweep_container_command(launch->program, &attempt->sweep->client, launch->job);
+    launch_children_prepare(launch);
     if (pipe2(ends, O_CLOEXEC) != 0 || (launch->child = fork()) < 0) {
         fprintf(stderr, "sparkguard-sweep: cannot start a process: %s\n", strerror(errno));
         return LAUNCH_FAILED;
@@ -164,9 +166,12 @@ static int start(struct attempt *attempt)
     while (read(ends[0], &failure, sizeof failure) < 0 && errno == EINTR)
         continue;
     close(ends[0]);
-    if (failure == 0)
+    if (failure == 0) {
+        launch_children_begin();
         return 0;
+    }
     waitpid(launch->child, NULL, 0);
+    launch_children_end(launch);
     return launch_program_say_failed("sparkguard-sweep", launch->program[0], failure);
 }
 
@@ -233,8 +238,11 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
     attempt->run->duration_ns = clock_ns() - began_ns;
     kill(-attempt->launch.child,
          SIGKILL); /* ends remaining processes of the group, whose number is not reused before the child is reaped */
-    while (waitpid(attempt->launch.child, &attempt->launch.wait_status, 0) < 0 && errno == EINTR)
+    struct rusage usage = {0};
+    while (wait4(attempt->launch.child, &attempt->launch.wait_status, 0, &usage) < 0 && errno == EINTR)
         continue;
+    attempt->launch.children_bytes = (uint64_t)usage.ru_maxrss << 10;
+    launch_children_end(&attempt->launch);
     forget_news_of_children();
 }
 
@@ -304,6 +312,28 @@ static int check_container(const struct sweep *sweep, const struct sweep_run *ru
     return LAUNCH_FAILED;
 }
 
+/* Returns LAUNCH_FAILED after a message if a program that was to be guarded has held memory unguarded: the next, larger
+ * one would take the machine down. A program that left no record cannot have held 64 MiB under the guard. Where there is
+ * a record, a child that no scan saw may as well have mapped files. */
+static int check_program(const struct sweep_run *run, const struct launch *launch)
+{
+    char size[TEXT_SIZE_CAPACITY];
+    const struct launch_children *seen = &launch->children;
+    uint64_t held_bytes = run->peak_bytes == SG_UNKNOWN ? launch_unrecorded_bytes(launch, 0) : 0;
+    if (!launch->is_guarded || (seen->unguarded_bytes == 0 && held_bytes == 0))
+        return 0;
+    char *name = text_printable(seen->unguarded_bytes != 0 ? seen->unguarded_name : launch->program[0], false);
+    fprintf(stderr, "sparkguard-sweep: %s%s held %s and ran unguarded: it %s\n", name,
+            seen->unguarded_bytes != 0 ? "" : ", or a program that it started,",
+            text_size(size, seen->unguarded_bytes != 0 ? seen->unguarded_bytes : held_bytes),
+            seen->unguarded_bytes != 0 && seen->unguarded_advice != NULL
+                ? seen->unguarded_advice
+                : "has lost LD_PRELOAD (env -i, unset, sudo, ssh, a static program)");
+    fputs("sparkguard-sweep: the sweep ends here, without a result: a larger run could take the machine down\n",
+          stderr);
+    return LAUNCH_FAILED;
+}
+
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
 {
     struct attempt attempt = {
@@ -311,7 +341,10 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         .run = run,
         .progress = progress,
         .least_headroom = SG_UNKNOWN,
-        .launch = {.program = sweep_command_of(sweep, run), .directory = model_default_directory()},
+        .launch = {.program = sweep_command_of(sweep, run),
+                   .directory = model_default_directory(),
+                   .library_name = sweep->library_name,
+                   .is_guarded = sweep->library_name != NULL},
     };
     open_log(&attempt);
     int failure = start(&attempt);
@@ -322,6 +355,8 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         note_last_line(&attempt);
         sweep_measure(run, &attempt.launch, attempt.least_headroom, attempt.most_held);
         failure = check_container(sweep, run);
+        if (failure == 0)
+            failure = check_program(run, &attempt.launch);
     }
     if (attempt.log >= 0)
         close(attempt.log);

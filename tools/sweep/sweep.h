@@ -104,6 +104,7 @@ struct sweep {
     size_t export_count;
     const char *state_file; /* given, else NULL */
     const char *library;
+    char *library_name; /* base name of the library that programs get; NULL: they are containers */
     struct sweep_client client;
     struct fits fits;
     struct sg_size margin, large;

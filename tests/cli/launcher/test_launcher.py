@@ -725,6 +725,15 @@ def test_an_unguarded_child_is_told_why_and_what_to_do(watched):
     assert re.search(r"^sparkguard: python\S* has lost LD_PRELOAD from its environment: put sparkguard behind", said, re.MULTILINE)
 
 
+@pytest.mark.parametrize("own", [0, 300])
+def test_earlier_children_of_the_shell_are_not_taken_for_the_programs(guarding, own):
+    """A shell that becomes the launcher hands on what its children used before: only what the program's own used counts."""
+    command = f"{PYTHON} -S -c 'held = bytearray(300 << 20)'; exec {guarding.program} --library={guarding.library} --job=j "
+    program = f"sh -c \"env -i {PYTHON} -S -c 'held = bytearray({own} << 20)'; true\""
+    done = subprocess.run(["bash", "-c", command + program], env=guarding.environment(), capture_output=True, text=True, timeout=60)
+    assert bool(unguarded_mib(done.stderr)) == (own > 0), done.stderr  # one that grows may be seen before and found after
+
+
 def test_child_whose_library_was_replaced_meanwhile_is_not_accused(build, watched, tmp_path):
     copy = tmp_path / "libsparkguard.so"
     shutil.copy(build / "libsparkguard.so", copy)
