@@ -227,28 +227,20 @@ static char *enough_of(const struct run *run)
                        run->last->reason == SG_REASON_DEVICE ? "device's" : "usable", what);
 }
 
-/* Returns how near the run came to a refusal: "took at most 82 % of what was usable". The share is rounded up. It compares
- * the peak with the peak and the least headroom, which may be of different times: so it is never too low. */
-static char *share_of(const struct run *run)
+/* Returns how near the run came to a refusal: "at its tightest 2.8 GiB were left". The limit is compared with the peak, the
+ * machine by its least headroom. */
+static char *least_of(const struct run *run)
 {
-    char peak[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY];
-    uint64_t headroom = run->headroom_bytes, left = bytes_less(run->limit_bytes, run->peak_bytes);
-    bool is_limit = run->limit_bytes != SG_UNKNOWN && left < headroom;
-    headroom = is_limit ? left : headroom;
+    char peak[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
+    uint64_t of_limit = bytes_less(run->limit_bytes, run->peak_bytes);
+    bool is_limit = run->limit_bytes != SG_UNKNOWN && of_limit < run->headroom_bytes;
     if (is_limit && run->peak_bytes > run->limit_bytes) /* memory that no call announced */
         return text_format("had a peak of %s, above its limit of %s", text_size(peak, run->peak_bytes),
                            text_size(limit, run->limit_bytes));
-    if (headroom == SG_UNKNOWN)
+    if (!is_limit && run->headroom_bytes == SG_UNKNOWN)
         return text_format("had a peak of %s", text_size(peak, run->peak_bytes));
-    double share = run->peak_bytes == 0 ? 0 : (double)run->peak_bytes / ((double)run->peak_bytes + (double)headroom);
-    unsigned percent = (unsigned)(share * 100);
-    percent += percent < share * 100;
-    bool is_running = run->running_count > 0;
-    return text_format("took at most %u %% of %s%s", percent == 0 ? 1 : percent,
-                       is_limit     ? "its limit"
-                       : is_running ? "what is usable"
-                                    : "what was usable",
-                       is_running ? " so far" : "");
+    return text_format("at its tightest %s%s were left%s", text_size(left, is_limit ? of_limit : run->headroom_bytes),
+                       is_limit ? " of its limit" : "", run->running_count > 0 ? " so far" : "");
 }
 
 /* Returns the verdict on a run that nobody killed. */
@@ -260,7 +252,7 @@ static char *words_of_survivor(const struct run *run)
         snprintf(status, sizeof status, "exit status %d", run->first->exit_code);
     if (!run->is_guarding)
         return text_format(is_running ? "still running, but not guarded" : "ran, but was not guarded");
-    char *middle = run->refused_count > 0 ? refusals_of(run) : share_of(run), *enough = enough_of(run), *words;
+    char *middle = run->refused_count > 0 ? refusals_of(run) : least_of(run), *enough = enough_of(run), *words;
     if (run->refused_count > 0)
         words = text_format("%s%s%s%s%s", is_running ? "still running, " : "", middle, status[0] ? ", ended with " : "",
                             status, enough);

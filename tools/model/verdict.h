@@ -1,5 +1,5 @@
 /*
- * verdict.h - says in one sentence how a run of a job went: "took at most 82 % of what was usable", "refused 3 times for
+ * verdict.h - says in one sentence how a run of a job went: "at its tightest 2.8 GiB were left", "refused 3 times for
  * its limit; a limit of 14.0 GiB would have been enough for each of these requests", "killed by the kernel's OOM killer, held 88.0 GiB".
  *
  * Report, page and launcher show the same sentence. It has no full stop and begins in lower case, so that it can follow
