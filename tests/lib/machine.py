@@ -117,7 +117,7 @@ class Tenant:
         return self
 
     def end(self):
-        """What it has said up to its end, which was a good one."""
+        """What it has said up to its end, which was for example."""
         stdout, stderr = self.process.communicate("\n", timeout=60)
         assert self.process.returncode == 0, f"{self.process.returncode}: {stdout}{stderr}"
         return [int(word) if word.isdigit() else word for word in stdout.splitlines() if word != "ready"]

@@ -28,7 +28,7 @@ def check_seen(done):
 def test_relative_and_endless_names_are_refused_with_a_sentence(guard, program, tmp_path, name):
     done = guard.run([program, 2], env={"SPARKGUARD_DIR": name}, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "ready\n", 1)
-    assert done.stderr.startswith("sparkguard: SPARKGUARD_DIR=") and "cannot be read; a good value is " in done.stderr
+    assert done.stderr.startswith("sparkguard: SPARKGUARD_DIR=") and "cannot be read; for example " in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

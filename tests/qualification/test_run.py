@@ -99,7 +99,7 @@ def test_some_rows_of_a_point_are_chosen_by_words(run):
     of_six = run.chosen("6")
     assert {part.point for part in of_six} == {6} and len(of_six) > 1
     assert [part.files for part in run.chosen("6:whose driver")] == [("tests/qualification/test_driver_pool_guest.py",)]
-    assert run.chosen("6:no such words") == run.chosen("60") == run.chosen("six") == []
+    assert run.chosen("6:unknown values") == run.chosen("60") == run.chosen("six") == []
 
 
 def git(folder, *words):

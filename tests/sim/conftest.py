@@ -118,7 +118,7 @@ class Tenant:
         self.process.stdin.flush()
 
     def finish(self, timeout=60):
-        """Lets it run to its end, which must be a good one: what it has said since."""
+        """Lets it run to its end, which must be for example what it has said since."""
         stdout, stderr = self.process.communicate("\n", timeout=timeout)
         assert self.process.returncode == 0, stderr
         answer = values(stdout)

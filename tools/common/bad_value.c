@@ -13,7 +13,7 @@ void bad_value_say(const char *tool, const char *name, const char *value, const 
                    const char *now)
 {
     char *printable = text_printable(value, false);
-    const char *before = strchr(example, '|') != NULL ? "one of " : "a good one: ";
+    const char *before = strchr(example, '|') != NULL ? "use one of " : "for example ";
     fprintf(stderr, "%s: %s=%s: %s; %s%s; %s\n", tool, name, printable, fault, before, example, now);
 }
 

@@ -5,8 +5,8 @@
 #ifndef SG_TOOLS_COMMON_BAD_VALUE_H
 #define SG_TOOLS_COMMON_BAD_VALUE_H
 
-/* Prints "TOOL: NAME=VALUE: FAULT; a good one: EXAMPLE; NOW" on stderr. `name` is an option with its dashes or a
- * variable. The value may hold any bytes. An example with '|' between words is a list: "one of off|warn|term". */
+/* Prints "TOOL: NAME=VALUE: FAULT; for example EXAMPLE; NOW" on stderr. `name` is an option with its dashes or a
+ * variable. The value may hold any bytes. An example with '|' between words is a list: "use one of off|warn|term". */
 void bad_value_say(const char *tool, const char *name, const char *value, const char *fault, const char *example,
                    const char *now);
 

@@ -83,7 +83,8 @@ static void take_claim(struct launch *launch, enum launch_claim_option option, c
     const struct launch_claim_option_info *info = &launch_claim_options[option];
     char *name = text_format("--%s", info->name);
     if (!launch_claim_take(&launch->claim, option, value)) {
-        bad_value_say("sparkguard", name, value, env_check_fault(info->kind, value), info->example, NOT_STARTED);
+        const char *fault = option == CLAIM_SHARE ? "not a number from 1 to 1000" : env_check_fault(info->kind, value);
+        bad_value_say("sparkguard", name, value, fault, info->example, NOT_STARTED);
         launch->complaints++;
     } else if (option == CLAIM_SIZE) {
         bad_value_warn_of_unit("sparkguard", name, value, info->example);

@@ -146,7 +146,7 @@ static void report_value(const struct sg_option_info *info, const char *value)
     char shown[128];
     copy_text(shown, sizeof shown, value);
     sg_text_add(&text, shown);
-    sg_text_add(&text, " cannot be read; a good value is ");
+    sg_text_add(&text, info->kind == SG_KIND_CHOICE ? " cannot be read; use one of " : " cannot be read; for example ");
     sg_text_add(&text, info->example);
     sg_text_add(&text, "; using ");
     const char *otherwise = info == &sg_option_table[SG_OPTION_LIMIT] ? "no limit" : "the default";

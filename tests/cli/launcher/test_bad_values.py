@@ -65,7 +65,7 @@ OTHERS = {
     "sparkguard-report": ["--watch=soon", "--watch=0.01", "--since=lately", "--plot=run.png", "--plot=", "--html=page", "--output=", "4294967296", "0"],
     "sparkguard-sweep": ["--context=x", "--context=0", "--batch=1e9", "--kv-dtype=fp5", "--dtype=fp8", "--load=fast", "--param=n"],
 }
-SENTENCE = re.compile(r"[\w-]+: (?:--?[\w-]+|PID|SPARKGUARD_\w+)=[^:]*: [^;]+; (?:a good one: |one of )[^;]+; (?:the program is not started|nothing is \w+)")
+SENTENCE = re.compile(r"[\w-]+: (?:--?[\w-]+|PID|SPARKGUARD_\w+)=[^:]*: [^;]+; (?:for example |use one of )[^;]+; (?:the program is not started|nothing is \w+)")
 
 
 def test_the_other_tools_tell_a_wrong_value_by_the_same_sentence(tools):
@@ -89,9 +89,9 @@ def test_a_tool_that_computes_with_a_wrong_variable_says_what_it_uses_instead(to
     tool, *arguments = command.split()
     wrong = {"SPARKGUARD_RESERVE": "150%", "SPARKGUARD_LIMIT": "64Q", "SPARKGUARD_FLOOR": "low"}
     assert run(tools, tool, *arguments, **wrong).stderr.splitlines()[:3] == [
-        f"{tool}: SPARKGUARD_RESERVE=150%: more than 100%; a good one: 12G; using 8%",
-        f"{tool}: SPARKGUARD_LIMIT=64Q: not a size; a good one: 64G; using no limit",
-        f"{tool}: SPARKGUARD_FLOOR=low: not a size; a good one: 2G; using the default",
+        f"{tool}: SPARKGUARD_RESERVE=150%: more than 100%; for example 12G; using 8%",
+        f"{tool}: SPARKGUARD_LIMIT=64Q: not a size; for example 64G; using no limit",
+        f"{tool}: SPARKGUARD_FLOOR=low: not a size; for example 2G; using the default",
     ]
     assert "SPARKGUARD_" not in run(tools, tool, *arguments, SPARKGUARD_RESERVE="", SPARKGUARD_LIMIT="64G").stderr
 
@@ -112,13 +112,13 @@ def test_every_size_option_understands_the_same_syntax(tools, size, is_good):
     sizes = [name for _, name, kind, _, _ in OPTIONS if kind == "SIZE"]
     for name in sizes:
         done = run(tools, "sparkguard", f"--{name}={size}", "true", SPARKGUARD_DISABLE="1")
-        assert ("a good one" in done.stderr) != is_good, (name, done.stderr)
+        assert ("for example" in done.stderr) != is_good, (name, done.stderr)
     if not is_good:
-        assert "a good one: 100G; the program is not started" in run(tools, "sparkguard", f"--jail={size}", "true").stderr
+        assert "for example 100G; the program is not started" in run(tools, "sparkguard", f"--jail={size}", "true").stderr
     for name in sweep_options(tools):
         done = run(tools, "sparkguard-sweep", f"{name}={size}", "--version")
         assert (done.returncode == 0) == is_good, (name, done.stderr)
-        assert ("a good one" in done.stderr) != is_good
+        assert ("for example" in done.stderr) != is_good
 
 
 def test_a_size_without_its_unit_is_asked_about_by_all(tools):

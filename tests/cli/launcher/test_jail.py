@@ -210,7 +210,7 @@ def test_a_scope_without_the_limit_starts_nothing(jail, tmp_path, limit):
 @pytest.mark.parametrize("size", ["12X", "-1G", "0", ""])
 def test_a_bad_size_is_told_with_a_good_one(jail, size):
     done = jail.run(f"--jail={size}", "true")
-    assert (done.returncode, done.stderr) == (2, f"sparkguard: --jail={size}: not a size; a good one: 100G; the program is not started\n")
+    assert (done.returncode, done.stderr) == (2, f"sparkguard: --jail={size}: not a size; for example 100G; the program is not started\n")
     assert not jail.notes.exists()
 
 

@@ -157,7 +157,7 @@ def test_an_unknown_variable_is_told_and_passed_on(launcher):
 def test_limit_that_no_program_runs_within_starts_nothing(launcher):
     for done in (launcher.run("--limit=64", "true"), launcher.run("true", SPARKGUARD_LIMIT="15M")):
         assert done.returncode == 2
-        assert "less than any program needs (16 MiB); a good one: 64G; the program is not started" in done.stderr
+        assert "less than any program needs (16 MiB); for example 64G; the program is not started" in done.stderr
     assert launcher.run("-q", "--limit=16M", "true").returncode == launcher.run("-q", "--limit=0", "true").returncode == 0
 
 
@@ -830,9 +830,9 @@ def test_guarded_children_are_not_taken_for_unguarded_ones(guarding, command):
 
 def test_a_percentage_of_more_than_all_is_told_as_such(launcher):
     done = launcher.run("--limit=150%", "true")
-    assert (done.returncode, done.stderr) == (2, "sparkguard: --limit=150%: more than 100%; a good one: 64G; the program is not started\n")
+    assert (done.returncode, done.stderr) == (2, "sparkguard: --limit=150%: more than 100%; for example 64G; the program is not started\n")
     done = launcher.run("true", SPARKGUARD_LIMIT="150%")
-    assert (done.returncode, done.stderr) == (2, "sparkguard: SPARKGUARD_LIMIT=150%: more than 100%; a good one: 64G; the program is not started\n")
+    assert (done.returncode, done.stderr) == (2, "sparkguard: SPARKGUARD_LIMIT=150%: more than 100%; for example 64G; the program is not started\n")
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_an_empty_machine_has_a_page_and_no_match_has_none(report, tmp_path):
 @pytest.mark.parametrize("path", ["", "4711", "report.svg", "html"])
 def test_a_name_that_is_no_page_is_usage(report, tmp_path, path):
     done = report.run(f"--html={tmp_path / path if path else path}")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "; a good one: report.html; nothing is shown" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "; for example report.html; nothing is shown" in done.stderr
     assert report.run("--html=a.html", "--json").returncode == 2 == report.run("--html=a.html", "--plot=a.svg").returncode
 
 

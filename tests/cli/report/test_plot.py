@@ -349,7 +349,7 @@ def test_a_name_that_is_no_drawing_is_usage(make, report, tmp_path, path):
     drawable(make, report)
     (tmp_path / "train.log").write_text("dear")
     done = report.run(f"--plot={tmp_path / path if path else path}")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "; a good one: run.svg; nothing is shown" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "; for example run.svg; nothing is shown" in done.stderr
     assert (tmp_path / "train.log").read_text() == "dear" and len(list(tmp_path.glob("*svg*"))) == 0
 
 

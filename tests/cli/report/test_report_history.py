@@ -193,7 +193,7 @@ NO_TIMES = ["", "5", "2x", "h", "soon", "2h later", "2026-13-01", "2026-11-20T",
 def test_what_is_no_time_is_bad_usage(report, when):
     done = report.run("--since", when)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"sparkguard-report: --since={when}: not a time; a good one: 2h, or ")
+    assert done.stderr.startswith(f"sparkguard-report: --since={when}: not a time; for example 2h, or ")
 
 
 def test_since_and_the_other_choices_go_together(three_jobs):

@@ -560,7 +560,7 @@ def test_a_full_disk_ends_the_lines(busy):
 @pytest.mark.parametrize("arguments", [["--watch=0"], ["--watch=x"], ["--watch=1s"], ["--watch="], ["--watch=4000"], ["--watch=nan"]])
 def test_what_is_no_interval(report, arguments):
     done = report.run(*arguments)
-    assert done.returncode == 2 and "; a good one: 2; nothing is shown" in done.stderr and done.stdout == ""
+    assert done.returncode == 2 and "; for example 2; nothing is shown" in done.stderr and done.stdout == ""
 
 
 def test_json_is_for_programs_that_come_again_themselves(report):

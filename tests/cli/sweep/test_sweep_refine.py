@@ -37,7 +37,7 @@ def test_bad_range_is_told_with_a_good_one(sweep, values):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"sparkguard-sweep: --param=n={values}: a range is two whole numbers, the smaller first, and a step: 1..64 or 8..64..8; "
-        "a good one: batch=1,2,4,8; nothing is run\n"
+        "for example batch=1,2,4,8; nothing is run\n"
     )
 
 

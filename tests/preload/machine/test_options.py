@@ -64,19 +64,20 @@ def test_bad_value_is_said_in_one_line_by_the_first_process_only(guard, name):
     value, example = BAD[name]
     done = run_with(guard, "", "small 1K 1M", "fork malloc 1M", **{name: value})
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"sparkguard: SPARKGUARD_{name}={value} cannot be read; a good value is {example}; using ")
+    word = "use one of" if "|" in example else "for example"
+    assert line.startswith(f"sparkguard: SPARKGUARD_{name}={value} cannot be read; {word} {example}; using ")
 
 
 def test_bad_directory_is_said_once(guard):
     done = run_with(guard, "", "", DIR="relative")
     (line,) = done.stderr.splitlines()
-    assert line.startswith("sparkguard: SPARKGUARD_DIR=relative cannot be read; a good value is /dev/shm/")
+    assert line.startswith("sparkguard: SPARKGUARD_DIR=relative cannot be read; for example /dev/shm/")
 
 
 @pytest.mark.parametrize("value", ["12Q", "-1", "150%"])
 def test_limit_that_cannot_be_read_is_no_limit(guard, value):
     done = run_with(guard, "malloc 64M", LIMIT=value)
-    assert done.stderr == f"sparkguard: SPARKGUARD_LIMIT={value} cannot be read; a good value is 64G; using no limit\n"
+    assert done.stderr == f"sparkguard: SPARKGUARD_LIMIT={value} cannot be read; for example 64G; using no limit\n"
     assert done.stdout == "ok\n"
 
 

@@ -365,9 +365,9 @@ CHILD_TEST(a_value_that_cannot_be_read_is_said_and_the_default_used)
     READ_ENVIRONMENT("SPARKGUARD_RESERVE=lots", "SPARKGUARD_LIMIT=", "SPARKGUARD_WAIT=-1", "SPARKGUARD_LARGE=5Q");
     CHECK(!sg_options.reserve.is_set && !sg_options.limit.is_set);
     CHECK_EQUAL(sg_options.large_bytes, 2 * MIB + 1);
-    CHECK_TEXT(said, "sparkguard: SPARKGUARD_RESERVE=lots cannot be read; a good value is 12G; using 8%\n"
-                     "sparkguard: SPARKGUARD_WAIT=-1 cannot be read; a good value is 30; using 0\n"
-                     "sparkguard: SPARKGUARD_LARGE=5Q cannot be read; a good value is 2M; using 2M\n");
+    CHECK_TEXT(said, "sparkguard: SPARKGUARD_RESERVE=lots cannot be read; for example 12G; using 8%\n"
+                     "sparkguard: SPARKGUARD_WAIT=-1 cannot be read; for example 30; using 0\n"
+                     "sparkguard: SPARKGUARD_LARGE=5Q cannot be read; for example 2M; using 2M\n");
 }
 
 CHILD_TEST(an_unknown_variable_is_said_with_the_nearest_name)

@@ -128,7 +128,7 @@ static bool judge(struct check *check, const char *entry)
     const struct sg_option_info *info = &sg_option_table[option];
     if (verdict == ENV_CHECK_BAD)
         check_add(check, id, CHECK_FAILURE,
-                  text_format(info->kind == SG_KIND_CHOICE ? "one of %s" : "a good one: %s", info->example),
+                  text_format(info->kind == SG_KIND_CHOICE ? "use one of %s" : "for example %s", info->example),
                   "%s: %s; sparkguard does not start a program with it", entry, env_check_fault(option, equals + 1));
     if (verdict == ENV_CHECK_UNKNOWN)
         check_add(check, id, CHECK_WARNING, text_format("did you mean %s?", info->variable),

@@ -83,7 +83,7 @@ static enum fits_load take_load(const char *text)
     for (int load = FITS_LOAD_MAP; load <= FITS_LOAD_READ; load++)
         if (strcmp(text, words[load]) == 0)
             return (enum fits_load)load;
-    refuse("--load", text, "no such word", "map|copy|read");
+    refuse("--load", text, "unknown value", "map|copy|read");
 }
 
 const char *const fits_train_name[] = {NULL, "sft", "dpo", "grpo", "lora", "qlora"};
