@@ -93,7 +93,7 @@ static enum fits_train take_train(const char *text)
     for (int train = FITS_SFT; train <= FITS_QLORA; train++)
         if (strcmp(text, fits_train_name[train]) == 0)
             return (enum fits_train)train;
-    refuse("--train", text, "no such word", "sft|dpo|grpo|lora|qlora");
+    refuse("--train", text, "unknown value", "sft|dpo|grpo|lora|qlora");
 }
 
 static void take_optimizer(struct fits *fits, const char *text)
@@ -112,7 +112,7 @@ static void take_optimizer(struct fits *fits, const char *text)
             fits->optimizer_bytes = known[i].bytes;
             return;
         }
-    refuse("--optimizer", text, "no such word", "adamw32|adamw16|adamw8|sgd");
+    refuse("--optimizer", text, "unknown value", "adamw32|adamw16|adamw8|sgd");
 }
 
 static double take_part(const char *option, const char *text)
