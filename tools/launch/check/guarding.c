@@ -107,7 +107,7 @@ static bool add_place(struct check *check, const char *words)
     return true;
 }
 
-/* Counts the guarded processes beside the probe. */
+/* Counts the guarded processes beside the probe, and beside this one, which may have been begun under the guard. */
 static size_t count_others(const struct model *model, pid_t probe, size_t *alone)
 {
     const struct model_job *job;
@@ -116,7 +116,8 @@ static size_t count_others(const struct model *model, pid_t probe, size_t *alone
     *alone = 0;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (process->state == SG_STATE_RUNNING && process->pid != (uint32_t)probe) {
+            if (process->state == SG_STATE_RUNNING && process->pid != (uint32_t)probe &&
+                process->pid != (uint32_t)getpid()) {
                 count++;
                 *alone += model_process_is_alone(process);
             }
