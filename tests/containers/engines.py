@@ -19,9 +19,10 @@ import pytest
 from waiting import wait_for
 
 GID = 4711
-# crun wants cgroups of version 2 or none of both; a machine that has both gets a mount namespace in which crun sees one.
+# crun wants cgroups of version 2 or none of both; a machine that has both gets a mount namespace in which crun sees one. What the
+# runtime mounts for containers is seen outside of it: their folder is a shared mount.
 CRUN = """if [ "$(stat -f -c %T /sys/fs/cgroup)" != cgroup2fs ]; then
-    exec unshare -m sh -c 'umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup; exec "$@"' sh {program} --cgroup-manager=disabled "$@"
+    exec unshare -m --propagation unchanged sh -c 'mount --make-rprivate /sys && umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup; exec "$@"' sh {program} --cgroup-manager=disabled "$@"
 fi
 """
 
@@ -33,11 +34,14 @@ class Engine:
         self.next, self.build, self.folder = shutil.which(next_name), build, Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
-        self.shared, self.log = self.folder / "shared", self.folder / "log"
+        self.shared, self.containers, self.log = self.folder / "shared", self.folder / "containers", self.folder / "log"
         self.shared.mkdir()
+        self.containers.mkdir()
+        for options in (["--bind", self.containers], ["--make-shared"]):
+            subprocess.run(["mount", *options, self.containers], check=True)
         os.chown(self.shared, 0, GID)
         self.shared.chmod(0o2770)
-        conf = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "log": self.log}
+        conf = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "containers": self.containers, "log": self.log}
         (self.folder / "runtime.conf").write_text("".join(f"{key} = {value}\n" for key, value in conf.items()))
         self.plain = self.wrapper("plain", self.next)
         self.guarding = self.wrapper("guarding", build / "sparkguard-runtime")
@@ -77,14 +81,18 @@ class Engine:
                 self.service.kill()
         self.service_log.close()
 
-    def jobs(self, directory=None):
-        command = [self.build / "sparkguard-report", "--json", "--all", "--dir", directory or self.shared]
+    def jobs(self):
+        """By name, of all containers that had it: each has a directory of its own."""
+        command = [self.build / "sparkguard-report", "--json", "--all", "--dir", self.shared, "--dir", f"{self.containers}/*"]
         status, out, err = self.call(*command)
         assert status in (0, 1), err
-        return {job["job"]: job for job in json.loads(out)["jobs"]} if status == 0 else {}
+        found = {}
+        for job in json.loads(out)["jobs"] if status == 0 else []:
+            found.setdefault(job["job"], {**job, "processes": []})["processes"].extend(job["processes"])
+        return found
 
     def records(self):
-        return {one["name"]: one for one in (json.loads(path.read_text()) for path in (self.shared / "containers").glob("*.json"))}
+        return {one["name"]: one for one in (json.loads(path.read_text()) for path in self.containers.glob("*.json"))}
 
     def __enter__(self):
         return self
@@ -144,8 +152,8 @@ class Podman(Engine):
 
 
 class RootlessPodman(Podman):
-    """Podman of a user who is made for it and removed after it. Its containers are in a user namespace, and the directory that
-    they share is the user's own. A folder of root's tests is closed to the user, so the tools are copied to one that is open."""
+    """Podman of a user who is made for it and removed after it. Its containers are in a user namespace, and their directories
+    are below the user's own folder. A folder of root's tests is closed to the user, so the tools are copied to one that is open."""
 
     programs = (*Podman.programs, "newuidmap", "useradd", "userdel", "setpriv")
 
@@ -170,7 +178,7 @@ class RootlessPodman(Podman):
         entry = pwd.getpwnam(self.user)
         self.uid = entry.pw_uid
         self.ids = [f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
-        self.shared = Path(f"/dev/shm/sparkguard-{entry.pw_uid}")
+        self.containers = self.folder / "xdg/sparkguard/containers"
         (self.folder / "xdg").mkdir(mode=0o700)
         for path in (self.folder, *self.folder.rglob("*")):
             os.chown(path, entry.pw_uid, entry.pw_gid)
@@ -204,7 +212,6 @@ class RootlessPodman(Podman):
                     os.kill(pid, signal.SIGKILL)
             wait_for("end of the user's processes", lambda: not self.processes())
             Path(f"/dev/shm/libpod_rootless_lock_{self.uid}").unlink(missing_ok=True)
-            shutil.rmtree(self.shared, ignore_errors=True)
             subprocess.run(["userdel", self.user], check=True, capture_output=True)
         self.unmount()
         shutil.rmtree(self.place)

@@ -4,6 +4,7 @@ the runtime without an engine."""
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 from bundles import Bundle, Image, compile_program
@@ -16,7 +17,9 @@ echo error of the next >&2
 exit 23
 """
 LIBRARY = "/run/sparkguard/libsparkguard.so"
+OWN = "/run/sparkguard/own"
 SHARED = "/run/sparkguard/shared"
+SHARING = {"annotations": {"sparkguard.share": "yes"}}  # what a container that shares has; the administrator allows it by share = yes
 STATIC = "int main(void) { return 0; }\n"
 
 
@@ -35,12 +38,12 @@ class Runtime:
     def __init__(self, build, folder):
         self.program, self.folder = build / "sparkguard-runtime", folder
         self.told, self.next, self.log = folder / "told", folder / "next", folder / "log"
-        self.shared = folder / "shared"
+        self.shared, self.containers = folder / "shared", folder / "containers"
         self.shared.mkdir(mode=0o700)
         self.next.write_text(NEXT.format(told=self.told))
         self.next.chmod(0o755)
         self.conf = folder / "runtime.conf"
-        self.lines = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "log": self.log}
+        self.lines = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "containers": self.containers, "log": self.log}
 
     def run(self, *arguments, env=(), cwd=None, **lines):
         self.conf.write_text("".join(f"{key} = {value}\n" for key, value in {**self.lines, **lines}.items()))
@@ -60,13 +63,25 @@ class Runtime:
         self.passes_on("create", "--bundle", bundle.folder, *more, name, **options)
 
     def record(self, name="box"):
-        path = self.shared / "containers" / f"{name}.json"
+        path = self.containers / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+
+    def mounted(self):
+        """The containers' own directories on the host: name to type and options."""
+        lines = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        return {Path(place).name: (kind, options.split(",")) for _, place, kind, options, *_ in lines if place.startswith(f"{self.containers}/")}
+
+    def end(self):
+        for name in self.mounted():
+            subprocess.run(["umount", "--lazy", self.containers / name], check=True)
 
 
 @pytest.fixture
 def runtime(build, tmp_path):
-    return Runtime(build, tmp_path)
+    one = Runtime(build, tmp_path)
+    yield one
+    one.end()
 
 
 @pytest.fixture

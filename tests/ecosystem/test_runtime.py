@@ -10,7 +10,7 @@ import stat
 
 import pytest
 from bundles import UNLIMITED, Bundle, Image, compile_program
-from runtime_bundle import LIBRARY, SHARED, STATIC, bundle, image, numbers_as_text, runtime  # noqa: F401
+from runtime_bundle import LIBRARY, OWN, SHARED, SHARING, STATIC, bundle, image, numbers_as_text, runtime  # noqa: F401
 
 
 def test_a_guarded_container_has_library_directory_and_name(runtime, bundle):
@@ -18,13 +18,14 @@ def test_a_guarded_container_has_library_directory_and_name(runtime, bundle):
     assert bundle.guarded() == "yes"
     variables = bundle.variables()
     assert variables["LD_PRELOAD"] == LIBRARY
-    assert variables["SPARKGUARD_DIR"] == SHARED
+    assert variables["SPARKGUARD_DIR"] == OWN
     assert variables["SPARKGUARD_JOB"] == "box"
     mounts = {mount["destination"]: mount for mount in bundle.read()["mounts"]}
     assert mounts[LIBRARY]["source"] == str(runtime.lines["library"])
     assert mounts[LIBRARY]["options"] == ["bind", "ro", "nosuid", "nodev"]
-    assert mounts[SHARED]["source"] == str(runtime.shared)
-    assert mounts[SHARED]["options"] == ["bind", "rw", "nosuid", "nodev", "noexec"]
+    assert mounts[OWN]["source"] == str(runtime.containers / "box")
+    assert mounts[OWN]["options"] == ["bind", "rw", "nosuid", "nodev", "noexec"]
+    assert SHARED not in mounts and str(runtime.shared) not in bundle.path.read_text()
     assert not runtime.log.exists()
 
 
@@ -91,7 +92,7 @@ def test_a_bundle_that_is_used_again_has_the_places_of_its_new_root(image, runti
 
 
 def test_a_mount_of_the_users_stays_in_a_bundle_that_is_used_again(runtime, bundle):
-    own = {"destination": SHARED, "source": "/tmp", "type": "bind", "options": ["rbind", "ro"]}
+    own = {"destination": OWN, "source": "/tmp", "type": "bind", "options": ["rbind", "ro"]}
     bundle.change(lambda config: config["mounts"].append(own))
     runtime.create(bundle)
     runtime.create(bundle.change(AGAIN["opts out"]))
@@ -138,7 +139,7 @@ def test_other_commands_are_passed_on(runtime, bundle, words):
     before = bundle.path.read_bytes()
     runtime.passes_on(*(word.replace("B", str(bundle.folder)) for word in words))
     assert bundle.path.read_bytes() == before
-    assert not (runtime.shared / "containers").exists()
+    assert not runtime.containers.exists()
     assert (runtime.log.read_text() if runtime.log.exists() else "").count("unknown command") == (words[:1] == ("nonsense",))
 
 
@@ -398,16 +399,16 @@ USERS = {  # owner, group and mode of the directory; the process's user; usable,
 
 
 @pytest.mark.parametrize("case", USERS)
-def test_a_user_gets_the_directory_that_the_library_will_take(image, runtime, tmp_path, case):
+def test_a_user_who_shares_gets_the_directory_that_the_library_will_take(image, runtime, tmp_path, case):
     (owner, group, mode), (uid, gid), (is_usable, is_added) = USERS[case]
     os.chown(runtime.shared, owner, group)
     runtime.shared.chmod(mode)
     bundle = Bundle(tmp_path / "bundle", image, ["take"])
-    bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": gid}))
-    runtime.create(bundle)
+    bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": gid}) or config.update(SHARING))
+    runtime.create(bundle, share="yes")
     assert bundle.guarded() == "yes"
-    assert (bundle.variables().get("SPARKGUARD_DIR") == SHARED) == is_usable
-    assert (SHARED in bundle.destinations()) == is_usable
+    assert bundle.variables().get("SPARKGUARD_DIR") == (SHARED if is_usable else OWN)
+    assert (SHARED in bundle.destinations(), OWN in bundle.destinations()) == (is_usable, not is_usable)
     assert bundle.read()["process"]["user"].get("additionalGids", []) == ([group] if is_added else [])
 
 
@@ -429,6 +430,8 @@ def test_a_user_namespace_decides_whose_the_directory_is(image, runtime, tmp_pat
         for kind in ("uidMappings", "gidMappings"):
             config["linux"][kind] = [{"containerID": first, "hostID": host, "size": 10}]
 
-    runtime.create(bundle.change(change))
+        config.update(SHARING)
+
+    runtime.create(bundle.change(change), share="yes")
     assert bundle.guarded() == "yes"
-    assert (bundle.variables().get("SPARKGUARD_DIR") == SHARED) == is_usable
+    assert bundle.variables().get("SPARKGUARD_DIR") == (SHARED if is_usable else OWN)

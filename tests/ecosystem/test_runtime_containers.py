@@ -43,10 +43,11 @@ class Engine:
     def __init__(self, name, build, folder):
         self.name, self.folder, self.build = name, folder, build
         self.shared, self.log, self.conf = folder / "shared", folder / "log", folder / "runtime.conf"
+        self.containers = folder / "containers"
         self.shared.mkdir()
         os.chown(self.shared, 0, GID)
         self.shared.chmod(0o2770)
-        self.lines = {"next": shutil.which(name), "library": build / "libsparkguard.so", "shared": self.shared, "log": self.log}
+        self.lines = {"next": shutil.which(name), "library": build / "libsparkguard.so", "shared": self.shared, "containers": self.containers, "log": self.log}
         self.running, self.root = [], ("--root", folder / "state")
 
     def command(self, arguments, guarded):
@@ -67,11 +68,20 @@ class Engine:
         stdout, stderr = process.communicate(timeout=60)
         return process.returncode, stdout, stderr
 
+    def prepare_own(self, name):
+        """In the mount namespace that crun gets here, what the runtime mounts would be gone with it: what is there already is used."""
+        self.containers.mkdir(exist_ok=True)
+        (self.containers / name).mkdir(exist_ok=True)
+        if self.name == "crun" and not os.path.ismount(self.containers / name):
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700,size=32m", "sparkguard", self.containers / name], check=True)
+
     def run(self, bundle, name="box", guarded=True):
+        self.prepare_own(name)
         return self.call("run", "--bundle", bundle.folder, name, guarded=guarded)
 
     def hold(self, bundle, name="box", guarded=True):
         """Starts a container whose program says "ready"; its answers before that."""
+        self.prepare_own(name)
         process = self.popen("run", "--bundle", bundle.folder, name, guarded=guarded)
         process.name, process.answers = name, []
         self.running.append(process)
@@ -87,10 +97,12 @@ class Engine:
                 self.call("kill", process.name, "KILL", guarded=False)
             process.communicate(timeout=60)
             self.call("delete", "--force", process.name, guarded=False)
+        for own in [path for path in self.containers.glob("*") if os.path.ismount(path)]:
+            subprocess.run(["umount", "--lazy", own], check=True)
 
     def report(self):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_")}
-        command = [self.build / "sparkguard-report", "--json", "--all", "--dir", self.shared]
+        command = [self.build / "sparkguard-report", "--json", "--all", "--dir", self.shared, "--dir", f"{self.containers}/*"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode in (0, 1), done.stderr
         return json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
@@ -99,7 +111,7 @@ class Engine:
         return {job["job"]: job for job in self.report()}
 
     def record(self, name="box"):
-        return json.loads((self.shared / "containers" / f"{name}.json").read_text())
+        return json.loads((self.containers / f"{name}.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -198,13 +210,13 @@ def test_a_container_of_each_kind_is_guarded_and_seen(engine, image, tmp_path, p
     bundle = Bundle(tmp_path / "bundle", image, ["take", "malloc", "64M"]).change(PLACES[place])
     assert engine.run(bundle, guarded=False) == (0, "ok\n", "")
     assert engine.run(bundle) == (0, "ok\n", "")
-    assert bundle.guarded() == "yes" and bundle.variables()["SPARKGUARD_DIR"] == "/run/sparkguard/shared"
+    assert bundle.guarded() == "yes" and bundle.variables()["SPARKGUARD_DIR"] == "/run/sparkguard/own"
     (process,) = engine.jobs()["box"]["processes"]
     assert process["guarding"] and process["state"] == "exited"
 
 
 def test_a_user_namespace_without_the_hosts_root_is_guarded_alone(engine, image, tmp_path):
-    """Root's directory is nobody's there, and the library would take none of nobody's."""
+    """Its directory is its user's, who is another one outside."""
     root = Image(tmp_path / "rootfs")
     shutil.copytree(image.root, root.root, dirs_exist_ok=True, symlinks=True)
     tmp_path.chmod(0o755)
@@ -223,16 +235,17 @@ def test_a_user_namespace_without_the_hosts_root_is_guarded_alone(engine, image,
     assert alone[1] == "ok\nok\n"
     status, stdout, stderr = engine.run(bundle)
     assert (status, stdout) == (0, "ok\nENOMEM\n") and stderr.startswith("sparkguard: refused malloc of 1.0 GiB")
-    assert "it shares with nobody" in engine.log.read_text()
+    (process,) = engine.jobs()["box"]["processes"]
+    assert process["refused_count"] == 1 and not engine.log.exists()
 
 
 ROOTLESS = 47120  # a user that no machine has
 
 
 @pytest.mark.parametrize("inside", [0, 1000], ids=["root inside", "keep-id"])
-def test_a_users_runtime_shares_with_the_users_own_programs(engine, guard, image, tmp_path, inside):
-    """In the directory that is the library's default on the host. Root's, named in the file, belongs to nobody there."""
-    own, folder = Path(f"/dev/shm/sparkguard-{ROOTLESS}"), tmp_path / "own"
+def test_a_users_runtime_keeps_containers_below_the_users_own_folder(engine, guard, image, tmp_path, inside):
+    """What is mounted by it is seen by nobody else; the folder that a login has is a file system with a size."""
+    folder = tmp_path / "own"
     root = Image(folder / "rootfs")
     shutil.copytree(image.root, root.root, dirs_exist_ok=True, symlinks=True)
 
@@ -255,24 +268,22 @@ def test_a_users_runtime_shares_with_the_users_own_programs(engine, guard, image
     more = ["--cgroup-manager=disabled"] if engine.name == "crun" else []
     prepare = ["unshare", "-m", "sh", "-c", PREPARE, "sh"] if engine.name == "crun" else []
     outcomes = []
-    try:
-        for program in (engine.lines["next"], guard.build / "sparkguard-runtime"):
-            command = [*prepare, *as_user, program, *more, "--root", state, "run", "--bundle", bundle.folder, "box"]
-            done = subprocess.run(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-            outcomes.append((done.returncode, done.stdout, done.stderr))
-        if outcomes[0][0] != 0:
-            pytest.skip(f"no rootless containers here: {outcomes[0][2].strip()}")
-        assert outcomes[0][:2] == (0, "ok\nok\n")
-        assert outcomes[1][:2] == (0, "ok\nENOMEM\n") and "sparkguard: refused malloc of 1.0 GiB" in outcomes[1][2]
-        assert bundle.guarded() == "yes" and bundle.variables()["SPARKGUARD_DIR"] == "/run/sparkguard/shared"
-        assert own.stat().st_uid == ROOTLESS and own.stat().st_mode & 0o777 == 0o700
-        done = subprocess.run([guard.build / "sparkguard-report", "--json", "--all", "--dir", own], capture_output=True, text=True)
-        (job,) = json.loads(done.stdout)["jobs"]
-        assert job["job"] == "box" and job["processes"][0]["refused_count"] == 1
-        record = json.loads((own / "containers/box.json").read_text())
-        assert record["guarded"] and record["name"] == "box"
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
+    for program in (engine.lines["next"], guard.build / "sparkguard-runtime"):
+        command = [*prepare, *as_user, program, *more, "--root", state, "run", "--bundle", bundle.folder, "box"]
+        done = subprocess.run(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        outcomes.append((done.returncode, done.stdout, done.stderr))
+    if outcomes[0][0] != 0:
+        pytest.skip(f"no rootless containers here: {outcomes[0][2].strip()}")
+    assert outcomes[0][:2] == (0, "ok\nok\n")
+    assert outcomes[1][:2] == (0, "ok\nENOMEM\n") and "sparkguard: refused malloc of 1.0 GiB" in outcomes[1][2]
+    assert bundle.guarded() == "yes" and bundle.variables()["SPARKGUARD_DIR"] == "/run/sparkguard/own"
+    own = state / "sparkguard/containers/box"
+    assert own.stat().st_uid == ROOTLESS and own.stat().st_mode & 0o777 == 0o700
+    done = subprocess.run([guard.build / "sparkguard-report", "--json", "--all", "--dir", own], capture_output=True, text=True)
+    (job,) = json.loads(done.stdout)["jobs"]
+    assert job["job"] == "box" and job["processes"][0]["refused_count"] == 1
+    record = json.loads((own.parent / "box.json").read_text())
+    assert record["guarded"] and record["name"] == "box"
 
 
 def test_a_root_file_system_that_cannot_be_written_starts_as_without(engine, image, tmp_path):
@@ -301,10 +312,10 @@ def test_the_record_names_the_folder_of_a_container_that_is_there(monkeypatch, e
 
 
 def test_the_container_can_read_no_records(engine, image, tmp_path):
-    shown = ["sh", "-c", "cat /run/sparkguard/shared/containers/box.json; echo >/run/sparkguard/shared/containers/other"]
+    shown = ["sh", "-c", "cat /run/sparkguard/containers/box.json; cat /run/sparkguard/own/../box.json; echo >/run/sparkguard/containers/other"]
     status, stdout, stderr = engine.run(Bundle(tmp_path / "bundle", image, shown))
-    assert status != 0 and stdout == "" and "No such file" in stderr
-    assert [path.name for path in (engine.shared / "containers").iterdir()] == ["box.json"]
+    assert status != 0 and stdout == "" and stderr.count("No such file") + stderr.count("nonexistent") == 3
+    assert [path.name for path in engine.containers.glob("*.json")] == ["box.json"]
 
 
 def test_a_program_that_joins_a_container_is_of_its_job(engine, image, tmp_path):
@@ -332,7 +343,7 @@ def test_a_container_that_is_killed_or_runs_again_under_its_name(engine, image, 
         statuses.append(process.returncode)
     assert set(statuses) == {128 + signal.SIGKILL}
     assert [one["state"] for one in engine.jobs()["box"]["processes"]] == ["killed", "killed"]
-    assert not (engine.shared / "containers/box.json").exists()
+    assert not (engine.containers / "box.json").exists()
 
 
 def test_pause_and_state_are_the_next_runtimes(engine, image, tmp_path):
@@ -358,7 +369,7 @@ def machine(tmp_path):
     return proc.parent
 
 
-def test_two_containers_and_the_host_get_exactly_what_fits(engine, guard, image, machine, tmp_path):
+def test_two_containers_that_share_and_the_host_get_exactly_what_fits(engine, guard, image, machine, tmp_path):
     """Both programs are pid 1. 8 GiB are left when 2 are kept: 3 and 2 and 3 fit, and no more."""
     own = {"SPARKGUARD_SYSTEM_ROOT": "/machine", "SPARKGUARD_RESERVE": "2G", "SPARKGUARD_WAIT": "0"}
 
@@ -369,9 +380,11 @@ def test_two_containers_and_the_host_get_exactly_what_fits(engine, guard, image,
         def change(config):
             config["mounts"].append(mount)
             config["process"]["user"] = {"uid": uid, "gid": uid}
+            config["annotations"] = {"sparkguard.share": "yes"}
 
         return one.change(change)
 
+    engine.lines["share"] = "yes"
     train = engine.hold(bundle("train", 4712, "malloc", "3G", "wait"), "train")
     serve = engine.hold(bundle("serve", 0, "malloc", "2G", "malloc", "4G", "wait"), "serve")
     assert (train.answers, serve.answers) == (["ok"], ["ok", "ENOMEM"])
@@ -385,6 +398,30 @@ def test_two_containers_and_the_host_get_exactly_what_fits(engine, guard, image,
     _, stderr = serve.communicate("\n", timeout=60)
     assert serve.returncode == 0 and "refused malloc of 4.0 GiB" in stderr
     assert "; largest other: job train, 3.0 GiB; " in stderr
+
+
+# What a container can do to the guard.
+HARM = """for file in /run/sparkguard/*/* /run/sparkguard/*; do true 2>/dev/null >"$file"; done
+cat /dev/zero 2>/dev/null >/run/sparkguard/own/full; echo done"""
+
+
+@pytest.mark.parametrize("uid", [0, 65534])
+def test_a_container_harms_no_program_outside(engine, guard, image, tmp_path, uid):
+    """It empties and fills what it can reach of the guard, as root with capabilities and as a user without any."""
+    environment = {"SPARKGUARD_DIR": str(engine.shared), "SPARKGUARD_JOB": "host"}
+    command = [guard.build / "tests/programs/admit_take", "malloc", "64M", "wait", "malloc", "32M"]
+    host = guard.popen(command, env=environment, stdin=subprocess.PIPE)
+    try:
+        assert host.stdout.readline() == "ok\n"
+        sizes = {path.name: path.stat().st_size for path in engine.shared.iterdir()}
+        bundle = Bundle(tmp_path / "bundle", image, ["sh", "-c", HARM])
+        bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": uid}, **({"capabilities": {}} if uid else {})))
+        assert engine.run(bundle)[1].endswith("done\n")
+        assert {path.name: path.stat().st_size for path in engine.shared.iterdir()} == sizes != {}
+    finally:
+        said, _ = host.communicate("\n", timeout=60)
+    assert (host.returncode, said.splitlines()[-1]) == (0, "ok")
+    assert engine.record()["guarded"] is True
 
 
 def test_a_limit_by_annotation_refuses_inside(engine, image, tmp_path):

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from bundles import UNLIMITED, Bundle
-from runtime_bundle import LIBRARY, NEXT, SHARED, bundle, image, runtime  # noqa: F401
+from runtime_bundle import LIBRARY, NEXT, OWN, SHARED, SHARING, bundle, image, runtime  # noqa: F401
 
 
 # ---- what the host's report reads ---------------------------------------------------------------------------------------
@@ -22,8 +22,8 @@ def test_the_record_is_there_until_delete(runtime, bundle):
     assert {key: record[key] for key in ("id", "name", "cgroup", "guarded", "reason", "bundle")} == {
         "id": "box", "name": "box", "cgroup": "/docker/box", "guarded": True, "reason": None, "bundle": str(bundle.folder)}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", record["time"])
-    folder = (runtime.shared / "containers").stat()
-    file = (runtime.shared / "containers/box.json").stat()
+    folder = runtime.containers.stat()
+    file = (runtime.containers / "box.json").stat()
     assert (folder.st_uid, stat.S_IMODE(folder.st_mode) & 0o777, file.st_uid, stat.S_IMODE(file.st_mode)) == (0, 0o755, 0, 0o644)
     runtime.passes_on("delete", "--force", "box")
     assert runtime.record() is None
@@ -39,10 +39,10 @@ def test_records_of_containers_that_are_gone_are_removed(runtime, bundle):
     """`run` ends without a delete. The next runtime's own folder says whether a container is there."""
     for name in ("gone", "there"):
         runtime.passes_on("--root", runtime.folder / "state", "run", "--bundle", bundle.folder, name)
-        os.utime(runtime.shared / f"containers/{name}.json", (0, 0))
+        os.utime(runtime.containers / f"{name}.json", (0, 0))
     (runtime.folder / "state/there").mkdir(parents=True)
     runtime.create(bundle)
-    assert sorted(path.name for path in (runtime.shared / "containers").iterdir()) == ["box.json", "there.json"]
+    assert sorted(path.name for path in runtime.containers.glob("*.json")) == ["box.json", "there.json"]
 
 
 FOLDERS = {
@@ -111,14 +111,15 @@ def test_the_record_of_a_running_container_is_removed_by_force_only(runtime, bun
 def test_a_folder_of_records_that_others_can_change_is_not_used(runtime, bundle):
     elsewhere = runtime.folder / "elsewhere"
     elsewhere.mkdir()
-    (runtime.shared / "containers").symlink_to(elsewhere)
+    runtime.containers.symlink_to(elsewhere)
     runtime.create(bundle)
     assert list(elsewhere.iterdir()) == [] and bundle.guarded() == "yes"
-    (runtime.shared / "containers").unlink()
-    (runtime.shared / "containers").mkdir()
-    (runtime.shared / "containers").chmod(0o777)
+    assert bundle.read()["mounts"][-1]["type"] == "tmpfs"
+    runtime.containers.unlink()
+    runtime.containers.mkdir()
+    runtime.containers.chmod(0o777)
     runtime.create(bundle)
-    assert list((runtime.shared / "containers").iterdir()) == []
+    assert list(runtime.containers.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../box", ".box", "a/b"])
@@ -211,7 +212,7 @@ def test_a_process_that_joins_a_guarded_container_is_guarded(runtime, bundle, pr
     bundle.change(lambda config: config.update(annotations={"sparkguard.limit": "10G"}))
     runtime.create(bundle)
     runtime.passes_on("exec", *(word.replace("P", str(process)) if word.endswith("P") else word for word in words), "box")
-    assert variables_of(process) == {"A": "b", "LD_PRELOAD": LIBRARY, "SPARKGUARD_DIR": SHARED, "SPARKGUARD_HISTORY": "off",
+    assert variables_of(process) == {"A": "b", "LD_PRELOAD": LIBRARY, "SPARKGUARD_DIR": OWN, "SPARKGUARD_HISTORY": "off",
                                      "SPARKGUARD_JOB": "box", "SPARKGUARD_LIMIT": "10G"}
     assert str(UNLIMITED) in process.read_text()
 
@@ -219,7 +220,7 @@ def test_a_process_that_joins_a_guarded_container_is_guarded(runtime, bundle, pr
 def test_a_process_of_another_user_gets_the_group(runtime, bundle, process):
     os.chown(runtime.shared, 0, 4711)
     runtime.shared.chmod(0o2770)
-    runtime.create(bundle)
+    runtime.create(bundle.change(lambda config: config.update(SHARING)), share="yes")
     process.write_text(process.read_text().replace('{"uid": 0, "gid": 0}', '{"uid": 1000, "gid": 1000, "additionalGids": [5]}'))
     runtime.passes_on("exec", "--process", process, "box")
     assert json.loads(process.read_text())["user"]["additionalGids"] == [5, 4711]
@@ -262,7 +263,7 @@ def test_variables_on_the_command_line_of_exec_come_with_the_guards(runtime, bun
     assert words[: len(given)] == given and words[words.index("box") :] == ["box", "sh", "-c", "x"]
     assert set(added[::2]) == {"--env"}
     assert dict(word.split("=", 1) for word in added[1::2]) == {
-        "LD_PRELOAD": f"{LIBRARY}:{own}" if own else LIBRARY, "SPARKGUARD_DIR": SHARED, "SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "box"}
+        "LD_PRELOAD": f"{LIBRARY}:{own}" if own else LIBRARY, "SPARKGUARD_DIR": OWN, "SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "box"}
     runtime.passes_on("exec", "--cwd", "/", "box", "sh", "--env", "A=b")
 
 

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct host_container *record;
     procfs_live_root = fuzz_folder();
     fuzz_put_texts(file, FILES, data, size);
-    host_containers_read(&containers, fuzz_folder(), geteuid());
+    host_containers_read(&containers, fuzz_path("containers"), geteuid());
     fuzz_need(containers.count <= 1, "more records than files");
     char *id = host_container_id(&containers, 7, &record);
     if (id != NULL) {

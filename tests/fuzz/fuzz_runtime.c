@@ -68,7 +68,7 @@ static void make_image(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     size_t mark = tool_arena_mark();
-    static char shared[300], bundle[300], process[300], folder[300];
+    static char shared[300], containers[300], bundle[300], process[300], folder[300];
     struct runtime_settings settings = {
         .next = (char[]){"/usr/bin/runc"}, .library = (char[]){"/bin/sh"}, .log = (char[]){"/dev/null"}};
     struct runtime_arguments arguments = {.command = RUNTIME_CREATE, .config = "config.json", .id = "box"};
@@ -78,9 +78,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)snprintf(shared, sizeof shared, "%.250s/shared", folder);
     (void)snprintf(bundle, sizeof bundle, "%.250s/bundle", folder);
     (void)snprintf(process, sizeof process, "%.250s/process.json", folder);
+    (void)snprintf(containers, sizeof containers, "%.250s/containers", folder);
     (void)mkdir(shared, 0700);
     make_image();
     settings.shared = shared;
+    settings.containers = containers;
+    settings.is_rootless = true; /* nothing is mounted */
+    settings.may_share = true;
     arguments.bundle = bundle;
     arguments.process_file = process;
     fuzz_put("bundle/config.json", data, size);

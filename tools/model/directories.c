@@ -10,7 +10,9 @@
 #include <glob.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/procfs.h"
 #include "model/model.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -18,21 +20,21 @@
 /* Matches read per owner. A user has one directory, and one more in each of a few groups or jails. */
 enum { FOUND_OF_ONE_MAX = 16 };
 
-static bool has_too_many(const struct model *model, uid_t owner)
+static bool has_too_many(const struct model *model, enum model_origin origin, uid_t owner)
 {
     size_t count = 0;
     for (size_t i = 0; i < model->directory_count; i++)
         count += model->directories[i].origin == MODEL_MATCHED && model->directories[i].owner == owner;
-    return owner != 0 && count >= FOUND_OF_ONE_MAX;
+    return origin == MODEL_MATCHED && owner != 0 && count >= FOUND_OF_ONE_MAX;
 }
 
 /* Adds a directory unless the model has it already, under this or another name. */
 static void add_directory(struct model *model, const char *path, enum model_origin origin)
 {
     struct stat status;
-    bool is_match = origin == MODEL_MATCHED;
+    bool is_match = origin == MODEL_MATCHED || origin == MODEL_CONTAINER;
     bool is_there = (is_match ? lstat(path, &status) : stat(path, &status)) == 0;
-    if (is_match && (!is_there || !S_ISDIR(status.st_mode) || has_too_many(model, status.st_uid)))
+    if (is_match && (!is_there || !S_ISDIR(status.st_mode) || has_too_many(model, origin, status.st_uid)))
         return;
     if (is_there && model_directory_find(model, status.st_dev, status.st_ino) != NULL)
         return;
@@ -71,6 +73,27 @@ const struct model_directory *model_directory_find(const struct model *model, de
     return NULL;
 }
 
+char *model_records_folder(size_t index)
+{
+    const char *own = getenv("XDG_RUNTIME_DIR");
+    if (index == 0)
+        return text_format("%s/run/sparkguard/containers", procfs_live_root);
+    return own != NULL && own[0] == '/' ? text_format("%s/sparkguard/containers", own) : NULL;
+}
+
+/* Adds the containers' own directories: what is in them is strangers'. */
+static void add_containers(struct model *model, size_t index)
+{
+    glob_t matches = {0};
+    char *records = model_records_folder(index);
+    char *pattern = records != NULL ? text_format("%s/*", records) : NULL;
+    if (pattern != NULL && glob(pattern, GLOB_ONLYDIR, NULL, &matches) == 0)
+        for (size_t i = 0; i < matches.gl_pathc; i++)
+            if (access(matches.gl_pathv[i], R_OK | X_OK) == 0)
+                add_directory(model, matches.gl_pathv[i], MODEL_CONTAINER);
+    globfree(&matches);
+}
+
 void model_directories_fill(struct model *model, const struct model_scope *scope)
 {
     for (size_t i = 0; i < scope->directory_count; i++)
@@ -79,6 +102,9 @@ void model_directories_fill(struct model *model, const struct model_scope *scope
         return;
     char *path = model_default_directory();
     add_directory(model, path, MODEL_DEFAULT);
+    const char *named = getenv("SPARKGUARD_DIR");
+    for (size_t i = 0; (named == NULL || named[0] == '\0') && i < MODEL_RECORDS; i++)
+        add_containers(model, i);
 }
 
 bool model_directories_are_read(const struct model *model)
@@ -95,11 +121,16 @@ bool model_directories_found_amiss(const struct model *model)
     for (size_t i = 0; i < model->directory_count; i++) {
         const struct model_directory *directory = &model->directories[i];
         bool is_so = directory->complaint_count > 0 || model_directory_is_faulty(directory);
-        if (is_so && directory->origin != MODEL_MATCHED)
+        if (is_so && !model_directory_is_found(directory))
             return false;
         is_amiss = is_amiss || is_so;
     }
     return is_amiss;
+}
+
+bool model_directory_is_found(const struct model_directory *directory)
+{
+    return directory->origin == MODEL_MATCHED || directory->origin == MODEL_CONTAINER;
 }
 
 bool model_directory_is_faulty(const struct model_directory *directory)

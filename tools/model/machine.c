@@ -116,7 +116,7 @@ static void find_entry(struct model_process *process, bool has_names)
     }
 }
 
-void model_machine_observe(struct model *model, int directory, const char *path)
+void model_machine_observe(struct model *model, int directory, const struct model_directory *from)
 {
     struct model_job *job, *next;
     struct model_process *process;
@@ -125,14 +125,16 @@ void model_machine_observe(struct model *model, int directory, const char *path)
     const struct sg_observation seen = observe(model, registry);
     if (registry >= 0)
         close(registry);
-    if (model->has_observed)
+    /* The host's programs count no container's promises. */
+    bool is_counted = from == NULL || from->origin != MODEL_CONTAINER;
+    if (is_counted && model->has_observed)
         add_taken(&model->observed, &seen);
-    else
+    else if (is_counted)
         model->observed = seen;
-    model->has_observed = true;
+    model->has_observed = model->has_observed || is_counted;
     if (directory < 0)
         return;
-    model_claims_observe(&model->claims, path);
+    model_claims_observe(&model->claims, from->path);
     model->shared_bytes = bytes_add(model->shared_bytes, sg_observe_shared(0));
     HASH_ITER (hh, model->by_key, job, next) {
         job->shared_bytes = sg_observe_shared(job->hash);

@@ -210,26 +210,36 @@ static void check_ledger(struct model *model, int directory, const char *path)
     model->veiled_count++; /* no process can be counted in such a registry */
 }
 
-/* Segments read in matched directories, by the file's owner. */
+/* Whose segments are counted: a user's, or those of one directory. */
+struct model_owner {
+    uint64_t user, device, directory;
+};
+
+/* Segments read in directories that may be strangers'. */
 struct model_found {
-    uid_t owner;
+    struct model_owner owner;
     unsigned count;
     UT_hash_handle hh;
 };
 
-/* Returns whether another segment of this file's owner is read from a directory that a pattern matched. Counts it. */
-static bool may_read_found(struct model *model, int directory, const char *name)
+/* Returns whether another segment of this file's owner is read from a directory that may be a stranger's. Counts it. The root of a
+ * container has the host's number: such a directory counts as an owner by itself. */
+static bool may_read_found(struct model *model, int directory, const char *name, const struct model_directory *from)
 {
     struct stat status;
     struct model_found *found;
-    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || status.st_uid == 0)
+    bool is_container = from->origin == MODEL_CONTAINER;
+    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || (status.st_uid == 0 && !is_container))
         return true; /* what is wrong with it is said where it is read */
-    HASH_FIND(hh, model->found, &status.st_uid, sizeof status.st_uid, found);
+    struct model_owner owner = {.user = is_container ? 0 : status.st_uid};
+    owner.directory = is_container ? from->inode : 0;
+    owner.device = is_container ? from->device : 0;
+    HASH_FIND(hh, model->found, &owner, sizeof owner, found);
     if (model->found_count >= FOUND_STRANGE_MAX || (found != NULL && found->count >= FOUND_OF_OWNER_MAX))
         return false;
     if (found == NULL) {
         found = tool_allocate(1, sizeof *found);
-        found->owner = status.st_uid;
+        found->owner = owner;
         HASH_ADD(hh, model->found, owner, sizeof found->owner, found);
     }
     found->count++;
@@ -237,11 +247,12 @@ static bool may_read_found(struct model *model, int directory, const char *name)
     return true;
 }
 
-/* Reads all segments of a directory. `is_found`: a pattern matched the directory, which may belong to a stranger.
- * Returns 0, or the errno of opening it. */
-static int read_directory(struct model *model, struct model_segment *segment, const char *path, bool is_found,
-                          bool is_history, struct seen *seen)
+/* Reads all segments of a directory; NULL: of the history. Returns 0, or the errno of opening it. */
+static int read_directory(struct model *model, struct model_segment *segment, const struct model_directory *from,
+                          struct seen *seen)
 {
+    bool is_history = from == NULL, is_found = !is_history && model_directory_is_found(from);
+    const char *path = is_history ? model->history : from->path;
     char **names = NULL;
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_found ? O_NOFOLLOW : 0));
     long count = directory < 0 ? -errno : model_segment_names(directory, &names);
@@ -255,7 +266,7 @@ static int read_directory(struct model *model, struct model_segment *segment, co
     long read_count = 0, left_out = -1;
     size_t complaints = model->complaint_count;
     for (long i = 0; names != NULL && i < count; i++) {
-        bool is_left = is_found && (read_count >= FOUND_MAX || !may_read_found(model, directory, names[i]));
+        bool is_left = is_found && (read_count >= FOUND_MAX || !may_read_found(model, directory, names[i], from));
         if (is_left && left_out < 0)
             left_out = i;
         if (is_left)
@@ -272,7 +283,7 @@ static int read_directory(struct model *model, struct model_segment *segment, co
         complain(model, path, names[left_out], "is not read, nor are others of its owner: there are too many");
     if (!is_history) {
         check_ledger(model, directory, path);
-        model_machine_observe(model, directory, path);
+        model_machine_observe(model, directory, from);
     }
     close(directory);
     return 0;
@@ -292,7 +303,7 @@ static int read_found(struct model *model, struct model_segment *segment, const 
                       struct seen *seen)
 {
     if (!is_squatted(directory))
-        return read_directory(model, segment, directory->path, directory->origin == MODEL_MATCHED, false, seen);
+        return read_directory(model, segment, directory, seen);
     complain(model, directory->path, "", "it belongs to another user, so it is not trusted");
     return EPERM;
 }
@@ -308,7 +319,7 @@ static void read_all(struct model *model)
         size_t complaints = model->complaint_count;
         directory->error = read_found(model, &segment, directory, &seen);
         if (model->history != NULL && i == 0)
-            model->history_error = read_directory(model, &segment, model->history, false, true, &seen);
+            model->history_error = read_directory(model, &segment, NULL, &seen);
         directory->complaint_count = model->complaint_count - complaints;
         HASH_CLEAR(hh, model->by_key);
         HASH_CLEAR(hh_name, model->by_name);

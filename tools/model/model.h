@@ -251,8 +251,9 @@ struct model_scope {
     bool wants_verdicts;  /* also judge each run, for which time lines are read */
 };
 
-/* Why a directory is read: by default, because it was named, or because a pattern matched it. */
-enum model_origin { MODEL_DEFAULT, MODEL_NAMED, MODEL_MATCHED };
+/* Why a directory is read: by default, because it was named, because a pattern matched it, or because it is a container's own. The
+ * last two may be a stranger's: what is read of them is bounded. */
+enum model_origin { MODEL_DEFAULT, MODEL_NAMED, MODEL_MATCHED, MODEL_CONTAINER };
 
 struct model_directory {
     char *path;
@@ -329,7 +330,7 @@ void model_select_process(struct model *model, const struct model_scope *scope);
 /* Returns whether the scope names a job, process or time for which there may be no record. */
 bool model_scope_is_narrow(const struct model_scope *scope);
 /* machine.c: asks the core about a directory, whose segments have been read; -1: no directory. */
-void model_machine_observe(struct model *model, int directory, const char *path);
+void model_machine_observe(struct model *model, int directory, const struct model_directory *from);
 void model_machine_fill(struct model *model);
 void model_unguarded_fill(struct model *model, bool wants_devices);
 /* Returns the machine's memory that a process takes, as far as it is known: its device memory too, unless that is known
@@ -338,6 +339,12 @@ uint64_t model_unguarded_bytes(const struct model *model, const struct model_ung
 /* place.c: reads the records of containers, and fills the container of each process. */
 void model_places_fill(struct model *model);
 void model_other_directories_fill(struct model *model);
+/* Returns the folder where sparkguard-runtime keeps records and own directories of containers: 0 root's, 1 the user's; NULL: there is none.
+ * The caller frees. */
+enum { MODEL_RECORDS = 2 };
+char *model_records_folder(size_t index);
+/* Returns whether a directory may be a stranger's. */
+bool model_directory_is_found(const struct model_directory *directory);
 void model_directories_fill(struct model *model, const struct model_scope *scope);
 /* Returns whether every directory could be read. */
 bool model_directories_are_read(const struct model *model);

@@ -9,9 +9,6 @@
 #include "common/text.h"
 #include "model/model.h"
 
-/* Where sparkguard-runtime keeps its records by default. */
-#define RUNTIME_DIRECTORY "/run/sparkguard/shared"
-
 /* Returns the name for what the record says. A host name that is this machine's own says nothing. */
 static char *container_by_record(const struct model *model, const struct model_process *process)
 {
@@ -30,15 +27,34 @@ static void fill_container(const struct model *model, struct model_process *proc
     process->container = id != NULL ? host_container_name(&model->containers, id) : container_by_record(model, process);
 }
 
+/* Reads the records beside a directory: of RECORDS/ID those in RECORDS, of another one those in the folder `containers` in it, where a
+ * user's runtime keeps them, or beside it. */
+static void read_records_of(struct model *model, const struct model_directory *directory)
+{
+    const char *slash = strrchr(directory->path, '/');
+    char *inside = text_format("%s/containers", directory->path);
+    char *above = slash != NULL ? text_copy(directory->path, (size_t)(slash - directory->path)) : NULL;
+    char *beside = above != NULL ? text_format("%s/containers", above) : NULL;
+    host_containers_read(&model->containers, inside, directory->owner);
+    if (above != NULL) {
+        const char *name = strrchr(above, '/');
+        bool is_records = name != NULL && strcmp(name, "/containers") == 0;
+        host_containers_read(&model->containers, is_records ? above : beside, geteuid());
+    }
+}
+
 void model_places_fill(struct model *model)
 {
     struct model_job *job;
     struct model_process *process;
     for (size_t i = 0; i < model->directory_count; i++)
         if (model->directories[i].error == 0)
-            host_containers_read(&model->containers, model->directories[i].path, model->directories[i].owner);
-    char *path = text_format("%s" RUNTIME_DIRECTORY, procfs_live_root);
-    host_containers_read(&model->containers, path, 0);
+            read_records_of(model, &model->directories[i]);
+    for (size_t i = 0; i < MODEL_RECORDS; i++) {
+        char *path = model_records_folder(i);
+        if (path != NULL)
+            host_containers_read(&model->containers, path, geteuid());
+    }
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             fill_container(model, process);

@@ -29,7 +29,7 @@ struct container {
     struct runtime_document document;
     json_t *process;
     char *name;
-    struct runtime_sharing sharing;
+    struct runtime_sharing sharing; /* not usable: the container has a directory of its own */
 };
 
 static char *sentence(const char *text)
@@ -157,11 +157,34 @@ static bool is_sandbox(const struct container *container)
     return false;
 }
 
+/* Decides whether the container shares the host's directory: its annotation and the administrator must both want it. */
+static void decide_sharing(struct container *container)
+{
+    struct stat status;
+    const struct runtime_settings *settings = container->settings;
+    if (!is_one_of(runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_SHARE), "yes|true|1"))
+        return;
+    const char *why =
+        settings->may_share ? runtime_shared_prepare(settings, &status) : "runtime.conf has no share = yes";
+    if (why == NULL)
+        container->sharing =
+            runtime_shared_judge(settings, &status, &container->document, json_object_get(container->process, "user"));
+    if (container->sharing.is_usable)
+        return;
+    char *line = text_format("guarded, but it does not share %s: %s", settings->shared,
+                             why != NULL ? why : "its user cannot use it");
+    log_text(container, line);
+}
+
+static const char *directory_inside(const struct container *container)
+{
+    return container->sharing.is_usable ? RUNTIME_SHARED_INSIDE : RUNTIME_OWN_INSIDE;
+}
+
 /* Looks at what the container will start, and where. Returns why it cannot be guarded; NULL if it can. */
 static char *obstacle(struct container *container)
 {
     struct runtime_image image;
-    struct stat shared;
     const struct runtime_settings *settings = container->settings;
     char *why = library_obstacle(settings->library);
     if (why != NULL)
@@ -171,45 +194,16 @@ static char *obstacle(struct container *container)
     why = runtime_program_obstacle(&image, container->process, settings->library);
     if (why == NULL)
         why = runtime_program_guard_obstacle(&image, container->process, settings->library);
-    const char *unshared = why == NULL ? runtime_shared_prepare(settings, &shared) : NULL;
-    if (why == NULL && unshared == NULL)
-        container->sharing =
-            runtime_shared_judge(settings, &shared, &container->document, json_object_get(container->process, "user"));
-    if (why == NULL && !runtime_edit_has_own_guard(container->process))
-        why = runtime_edit_mount_obstacle(&image, &container->document, container->sharing.is_usable);
-    if (why == NULL && !container->sharing.is_usable) {
-        char *line = text_format("guarded, but it shares with nobody: %s: %s", settings->shared,
-                                 unshared != NULL ? unshared : "its user cannot use it");
-        log_text(container, line);
+    if (why == NULL && !runtime_edit_has_own_guard(container->process)) {
+        decide_sharing(container);
+        why = runtime_edit_mount_obstacle(&image, &container->document, directory_inside(container));
     }
     runtime_image_close(&image);
     return why;
 }
 
-/* Adds the guard to the configuration. */
-static void guard(struct container *container)
-{
-    const struct runtime_settings *settings = container->settings;
-    json_t *config = container->document.root, *process = container->process;
-    set_limit(container);
-    set_default(process, "SPARKGUARD_JOB", container->name);
-    if (runtime_edit_has_own_guard(process))
-        return; /* set up by hand: its library, its directory */
-    bool has_directory = runtime_edit_variable(process, "SPARKGUARD_DIR") != NULL;
-    set_default(process, "SPARKGUARD_HISTORY", "off"); /* the host's report reads the shared directory, not the image */
-    if (container->sharing.is_usable)
-        set_default(process, "SPARKGUARD_DIR", RUNTIME_SHARED_INSIDE);
-    if (container->sharing.needs_group && !has_directory)
-        runtime_edit_add_group(process, &container->document, container->sharing.group);
-    int records = container->sharing.is_usable ? runtime_record_open_folder(settings->shared) : -1;
-    runtime_edit_add_mounts(config, settings->library, container->sharing.is_usable ? settings->shared : NULL,
-                            records >= 0);
-    if (records >= 0)
-        close(records);
-    runtime_edit_preload(process, settings->is_preload_last);
-}
-
-/* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for root, too. */
+/* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for root, too.
+ * */
 static char *state_folder(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
     const char *slash = strrchr(settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR"), *root = arguments->root;
@@ -228,6 +222,42 @@ static char *state_folder(const struct runtime_settings *settings, const struct 
     return text_format("%s/runc/%s", settings->is_rootless ? own : "/run", arguments->id);
 }
 
+/* Mounts the library, and the directory that is shared or the container's own. */
+static void mount_both(struct container *container)
+{
+    const struct runtime_settings *settings = container->settings;
+    const struct runtime_arguments *arguments = container->arguments;
+    const json_t *user = json_object_get(container->process, "user");
+    uint32_t uid = 0, gid = 0;
+    char *state = state_folder(settings, arguments), *own = NULL;
+    bool is_free = !runtime_record_is_anothers(settings->containers, arguments->id, state);
+    if (!container->sharing.is_usable && is_free)
+        own = runtime_own_prepare(settings, &container->document, user, arguments->id);
+    (void)runtime_document_number(&container->document, json_object_get(user, "uid"), &uid);
+    (void)runtime_document_number(&container->document, json_object_get(user, "gid"), &gid);
+    char *options = text_format("mode=0700,uid=%u,gid=%u", (unsigned)uid, (unsigned)gid);
+    runtime_edit_add_mounts(container->document.root, settings->library, directory_inside(container),
+                            container->sharing.is_usable ? settings->shared : own, options);
+}
+
+/* Adds the guard to the configuration. */
+static void guard(struct container *container)
+{
+    const struct runtime_settings *settings = container->settings;
+    json_t *process = container->process;
+    set_limit(container);
+    set_default(process, "SPARKGUARD_JOB", container->name);
+    if (runtime_edit_has_own_guard(process))
+        return; /* set up by hand: its library, its directory */
+    bool has_directory = runtime_edit_variable(process, "SPARKGUARD_DIR") != NULL;
+    set_default(process, "SPARKGUARD_HISTORY", "off"); /* the host's report reads the directory, not the image */
+    set_default(process, "SPARKGUARD_DIR", directory_inside(container));
+    if (container->sharing.needs_group && !has_directory)
+        runtime_edit_add_group(process, &container->document, container->sharing.group);
+    mount_both(container);
+    runtime_edit_preload(process, settings->is_preload_last);
+}
+
 static void record(struct container *container, const char *reason)
 {
     struct runtime_record one = {.id = container->arguments->id,
@@ -235,15 +265,12 @@ static void record(struct container *container, const char *reason)
                                  .bundle = container->arguments->bundle,
                                  .reason = reason};
     char *state = state_folder(container->settings, container->arguments);
-    struct stat status;
     one.state = state;
     one.cgroup = runtime_record_cgroup(container->document.root, container->settings->is_rootless);
-    const char *why = runtime_shared_prepare(container->settings, &status);
-    if (why == NULL)
-        why = runtime_record_write(container->settings->shared, &one);
+    const char *why = runtime_record_write(container->settings->containers, &one);
+    runtime_own_sweep(container->settings->containers);
     if (why != NULL) {
-        char *line =
-            text_format("the host's report will not name it: %s/containers: %s", container->settings->shared, why);
+        char *line = text_format("the host's report will not name it: %s: %s", container->settings->containers, why);
         log_text(container, line);
     }
 }
@@ -347,36 +374,54 @@ void runtime_container_delete(const struct runtime_settings *settings, const str
     if (arguments->id == NULL)
         return;
     char *state = state_folder(settings, arguments);
-    runtime_record_remove(settings->shared, arguments->id, state, arguments->is_forced);
+    runtime_record_remove(settings->containers, arguments->id, state, arguments->is_forced);
 }
 
 /* ---- exec ------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t uid_of(const struct runtime_document *document, const json_t *process)
+{
+    uint32_t uid = 0;
+    (void)runtime_document_number(document, json_object_get(json_object_get(process, "user"), "uid"), &uid);
+    return uid;
+}
+
+/* Decides whether a process that joins may use the shared directory. */
+static struct runtime_sharing judge_joined(const struct runtime_settings *settings,
+                                           const struct runtime_document *config,
+                                           const struct runtime_document *document)
+{
+    static const char *const ids[] = {"uid", "gid"};
+    struct stat shared;
+    struct runtime_sharing sharing = {0};
+    json_t *user = json_deep_copy(json_object_get(document->root, "user"));
+    uint32_t number;
+    /* Both documents have marks of their own: the user's numbers are read by the process's. */
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        if (runtime_document_number(document, json_object_get(user, ids[i]), &number))
+            json_object_set_new(user, ids[i], json_integer(number));
+    json_object_del(user, "additionalGids"); /* runtime_edit_add_group() adds no group twice */
+    if (runtime_shared_prepare(settings, &shared) == NULL)
+        sharing = runtime_shared_judge(settings, &shared, config, user);
+    json_decref(user);
+    return sharing;
+}
 
 /* Copies the guard of a container to a process that joins it. */
 static void guard_process(const struct runtime_settings *settings, const struct runtime_document *config,
                           struct runtime_document *document)
 {
-    struct stat shared;
-    struct runtime_sharing sharing = {0};
     json_t *process = document->root;
     const json_t *first = json_object_get(config->root, "process");
-    if (runtime_shared_prepare(settings, &shared) == NULL) {
-        /* Both documents have marks of their own: the user's numbers are read by the process's. */
-        struct runtime_document both = *config;
-        json_t *user = json_deep_copy(json_object_get(process, "user"));
-        uint32_t number;
-        if (runtime_document_number(document, json_object_get(user, "uid"), &number))
-            json_object_set_new(user, "uid", json_integer(number));
-        if (runtime_document_number(document, json_object_get(user, "gid"), &number))
-            json_object_set_new(user, "gid", json_integer(number));
-        json_object_del(user, "additionalGids"); /* runtime_edit_add_group() adds no group twice */
-        sharing = runtime_shared_judge(settings, &shared, &both, user);
-    }
+    const char *directory = runtime_edit_variable(first, "SPARKGUARD_DIR");
+    bool is_shared = directory != NULL && strcmp(directory, RUNTIME_SHARED_INSIDE) == 0;
+    bool is_own = directory != NULL && strcmp(directory, RUNTIME_OWN_INSIDE) == 0;
+    const struct runtime_sharing none = {0}, sharing = is_shared ? judge_joined(settings, config, document) : none;
+    bool is_usable = is_shared ? sharing.is_usable : !is_own || uid_of(config, first) == uid_of(document, process);
     bool has_directory = runtime_edit_variable(process, "SPARKGUARD_DIR") != NULL;
     for (size_t i = 0; i < sizeof inherited / sizeof inherited[0]; i++) {
         const char *value = runtime_edit_variable(first, inherited[i]);
-        bool is_shared = value != NULL && strcmp(value, RUNTIME_SHARED_INSIDE) == 0;
-        if (value != NULL && (!is_shared || sharing.is_usable))
+        if (value != NULL && (value != directory || is_usable))
             set_default(process, inherited[i], value);
     }
     if (sharing.needs_group && !has_directory)
@@ -431,7 +476,7 @@ struct joined {
 static char *read_container(struct joined *joined)
 {
     char *state = state_folder(joined->settings, joined->arguments);
-    joined->bundle = runtime_record_bundle(joined->settings->shared, joined->arguments->id, state);
+    joined->bundle = runtime_record_bundle(joined->settings->containers, joined->arguments->id, state);
     if (joined->bundle == NULL) /* its container may have been started without this runtime */
         return sentence("there is no record of its container");
     char *path = text_format("%s/config.json", joined->bundle);

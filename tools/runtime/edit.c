@@ -121,14 +121,18 @@ static bool is_mounted(const json_t *config, const char *destination)
     return false;
 }
 
-/* What the runtime mounts. */
+/* How the library and a directory of the host are mounted. */
+#define LIBRARY_OPTIONS "bind,ro,nosuid,nodev"
+#define DIRECTORY_OPTIONS "bind,rw,nosuid,nodev,noexec"
+
+/* What the runtime mounts. A tmpfs has more options behind these. */
 static const struct {
     const char *type, *destination, *options;
 } added[] = {
-    {"bind", RUNTIME_LIBRARY_INSIDE, "bind,ro,nosuid,nodev"},
-    {"bind", RUNTIME_SHARED_INSIDE, "bind,rw,nosuid,nodev,noexec"},
-    /* Records of other containers are the host's: a container neither reads nor forges them. */
-    {"tmpfs", RUNTIME_SHARED_INSIDE "/containers", "ro,nosuid,nodev,noexec,mode=0555,size=4k"},
+    {"bind", RUNTIME_LIBRARY_INSIDE, LIBRARY_OPTIONS},
+    {"bind", RUNTIME_SHARED_INSIDE, DIRECTORY_OPTIONS},
+    {"bind", RUNTIME_OWN_INSIDE, DIRECTORY_OPTIONS},
+    {"tmpfs", RUNTIME_OWN_INSIDE, "rw,nosuid,nodev,noexec," RUNTIME_OWN_SIZE},
 };
 
 enum { ADDED = sizeof added / sizeof added[0] };
@@ -156,12 +160,27 @@ static void add_mount(json_t *config, const char *type, const char *source, cons
                                                 source, "options", options_of(options)));
 }
 
-void runtime_edit_add_mounts(json_t *config, const char *library, const char *shared, bool has_records)
+void runtime_edit_add_mounts(json_t *config, const char *library, const char *inside, const char *source,
+                             const char *options)
 {
-    const char *const sources[ADDED] = {library, shared, shared != NULL && has_records ? "tmpfs" : NULL};
-    for (size_t i = 0; i < ADDED; i++)
-        if (sources[i] != NULL)
-            add_mount(config, added[i].type, sources[i], added[i].destination, added[i].options);
+    add_mount(config, "bind", library, RUNTIME_LIBRARY_INSIDE, LIBRARY_OPTIONS);
+    if (source != NULL) {
+        add_mount(config, "bind", source, inside, DIRECTORY_OPTIONS);
+    } else {
+        char *all = text_format("rw,nosuid,nodev,noexec," RUNTIME_OWN_SIZE ",%s", options);
+        add_mount(config, "tmpfs", "tmpfs", inside, all);
+    }
+}
+
+/* Returns whether an array begins with the words of a list, and has no more of them unless the list is that of a tmpfs. */
+static bool has_options(const json_t *options, const char *list, bool is_open)
+{
+    json_t *wanted = options_of(list);
+    size_t count = json_array_size(wanted), i = 0;
+    while (i < count && json_equal(json_array_get(options, i), json_array_get(wanted, i)))
+        i++;
+    json_decref(wanted);
+    return i == count && (is_open || json_array_size(options) == count);
 }
 
 /* Returns whether a mount is as runtime_edit_add_mounts() makes it. A mount of the user's at the same place stays. */
@@ -173,8 +192,7 @@ static bool is_added(const json_t *mount)
     for (size_t i = 0; destination != NULL && !is_same && i < ADDED; i++) {
         if (strcmp(destination, added[i].destination) != 0)
             continue;
-        json_t *wanted = options_of(added[i].options);
-        is_same = json_equal(options, wanted) != 0;
+        is_same = has_options(options, added[i].options, strcmp(added[i].type, "tmpfs") == 0);
     }
     return is_same;
 }
@@ -216,7 +234,8 @@ void runtime_edit_take_back(json_t *config)
 {
     json_t *process = json_object_get(config, "process"), *mounts = json_object_get(config, "mounts");
     const char *directory = runtime_edit_variable(process, "SPARKGUARD_DIR");
-    if (directory != NULL && strcmp(directory, RUNTIME_SHARED_INSIDE) == 0)
+    if (directory != NULL &&
+        (strcmp(directory, RUNTIME_SHARED_INSIDE) == 0 || strcmp(directory, RUNTIME_OWN_INSIDE) == 0))
         unset_variable(process, "SPARKGUARD_DIR");
     unpreload(process);
     for (size_t i = json_array_size(mounts); i > 0; i--)
@@ -282,12 +301,11 @@ static bool has_place(const struct runtime_image *image, const struct runtime_do
 }
 
 char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
-                                  bool is_shared)
+                                  const char *inside)
 {
     bool has_both =
         (is_mounted(config->root, RUNTIME_LIBRARY_INSIDE) || has_place(image, config, RUNTIME_LIBRARY_INSIDE, false)) &&
-        (!is_shared || is_mounted(config->root, RUNTIME_SHARED_INSIDE) ||
-         has_place(image, config, RUNTIME_SHARED_INSIDE, true));
+        (is_mounted(config->root, inside) || has_place(image, config, inside, true));
     return has_both ? NULL
                     : text_copy("its root file system or its mounts leave no place for " RUNTIME_FOLDER_INSIDE, 128);
 }

@@ -1,6 +1,5 @@
 /*
- * record.c - see runtime.h. The shared directory is open to its group, so the folder of records is trusted only if it belongs to
- * this user alone, and no link is followed in it.
+ * record.c - see runtime.h. The folder of records is trusted only if it belongs to this user alone, and no link is followed in it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -19,26 +18,33 @@
 #include "common/tool.h"
 #include "runtime/runtime.h"
 
-#define FOLDER "containers"
 #define SUFFIX ".json"
 
 /* A record younger than this is not removed: its container may be about to be made. A runtime takes less than a second. */
 enum { YOUNG_SECONDS = 60, RECORD_MAX = 65536, STATE_MAX = 16 << 20, SCANNED_MAX = 4096 };
 
-int runtime_record_open_folder(const char *shared)
+/* Makes a folder and the one above it, with this mode whatever the umask is. */
+static void make_folder(const char *containers, mode_t mode)
+{
+    char *above = text_copy(containers, PATH_MAX), *slash = strrchr(above, '/');
+    if (slash != NULL && slash != above) {
+        *slash = '\0';
+        if (mkdir(above, mode) == 0)
+            (void)chmod(above, mode);
+    }
+    if (mkdir(containers, mode) == 0)
+        (void)chmod(containers, mode);
+}
+
+int runtime_record_open_folder(const char *containers)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     struct stat status;
-    int above = open(shared, flags);
-    if (above < 0)
-        return -1;
-    int folder = openat(above, FOLDER, flags);
-    if (folder < 0 && errno == ENOENT && mkdirat(above, FOLDER, 0755) == 0) {
-        folder = openat(above, FOLDER, flags);
-        if (folder >= 0)
-            (void)fchmod(folder, 0755);
+    int folder = open(containers, flags);
+    if (folder < 0 && errno == ENOENT) {
+        make_folder(containers, 0755);
+        folder = open(containers, flags);
     }
-    close(above);
     if (folder >= 0 && (fstat(folder, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 022) != 0)) {
         close(folder);
         folder = -1;
@@ -47,11 +53,15 @@ int runtime_record_open_folder(const char *shared)
     return folder;
 }
 
+bool runtime_record_is_name(const char *id)
+{
+    return id != NULL && id[0] != '\0' && id[0] != '.' && strchr(id, '/') == NULL && strlen(id) < 240;
+}
+
 /* Returns the name of a container's record; NULL if the id cannot be one. */
 static char *name_of(const char *id)
 {
-    bool is_name = id != NULL && id[0] != '\0' && id[0] != '.' && strchr(id, '/') == NULL && strlen(id) < 240;
-    return is_name ? text_format("%s" SUFFIX, id) : NULL;
+    return runtime_record_is_name(id) ? text_format("%s" SUFFIX, id) : NULL;
 }
 
 static json_t *read_file(int folder, const char *name, off_t bytes_max)
@@ -136,11 +146,11 @@ static json_t *make_record(const struct runtime_record *record)
     return root;
 }
 
-const char *runtime_record_write(const char *shared, const struct runtime_record *record)
+const char *runtime_record_write(const char *containers, const struct runtime_record *record)
 {
     const char *why = NULL;
     char *name = name_of(record->id);
-    int folder = name != NULL ? runtime_record_open_folder(shared) : -1;
+    int folder = name != NULL ? runtime_record_open_folder(containers) : -1;
     if (folder < 0) {
         return name == NULL ? "its id is no file's name" : strerror(errno);
     }
@@ -159,13 +169,13 @@ const char *runtime_record_write(const char *shared, const struct runtime_record
     return why;
 }
 
-void runtime_record_remove(const char *shared, const char *id, const char *state, bool is_forced)
+void runtime_record_remove(const char *containers, const char *id, const char *state, bool is_forced)
 {
     char *name = name_of(id);
-    int above = name != NULL ? open(shared, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    int above = name != NULL ? open(containers, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
     if (above >= 0) { /* nothing is made for a container of others */
         close(above);
-        int folder = runtime_record_open_folder(shared);
+        int folder = runtime_record_open_folder(containers);
         if (folder >= 0) {
             json_t *record = read_record(folder, name);
             if (is_of(record, state) && (is_forced || !is_running(json_string_value(json_object_get(record, "state")))))
@@ -175,10 +185,24 @@ void runtime_record_remove(const char *shared, const char *id, const char *state
     }
 }
 
-char *runtime_record_bundle(const char *shared, const char *id, const char *state)
+bool runtime_record_is_anothers(const char *containers, const char *id, const char *state)
+{
+    char *name = name_of(id);
+    int folder = name != NULL ? open(containers, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    bool is_anothers = false;
+    if (folder >= 0) {
+        json_t *record = read_record(folder, name);
+        is_anothers = record != NULL && !is_of(record, state);
+        json_decref(record);
+        close(folder);
+    }
+    return is_anothers;
+}
+
+char *runtime_record_bundle(const char *containers, const char *id, const char *state)
 {
     char *name = name_of(id), *bundle = NULL;
-    int folder = name != NULL ? runtime_record_open_folder(shared) : -1;
+    int folder = name != NULL ? runtime_record_open_folder(containers) : -1;
     if (folder >= 0) {
         json_t *record = read_record(folder, name);
         const char *text = json_string_value(json_object_get(record, "bundle"));

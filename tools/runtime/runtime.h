@@ -1,6 +1,6 @@
 /*
- * runtime.h - the parts of sparkguard-runtime(8): arguments, settings, document, image, shared directory, edit, name, record,
- * log. Single-threaded. The tool runs for milliseconds, so what it allocates once it does not free.
+ * runtime.h - the parts of sparkguard-runtime(8): arguments, settings, document, image, shared and own
+ * directory, edit, name, record, log. Single-threaded. The tool runs for milliseconds, so what it allocates once it does not free.
  *
  * Nothing here prints or exits, but for main.c: whatever fails, the caller executes the next runtime.
  */
@@ -18,11 +18,16 @@
 /* Places in a container, part of the user interface. */
 #define RUNTIME_FOLDER_INSIDE "/run/sparkguard"
 #define RUNTIME_LIBRARY_INSIDE RUNTIME_FOLDER_INSIDE "/libsparkguard.so"
+#define RUNTIME_OWN_INSIDE RUNTIME_FOLDER_INSIDE "/own"
 #define RUNTIME_SHARED_INSIDE RUNTIME_FOLDER_INSIDE "/shared"
+
+/* What a container's own directory can hold: a registry of 1 MiB, and records of 40 to 600 KiB for each of its processes. */
+#define RUNTIME_OWN_SIZE "size=32m,nr_inodes=4096"
 
 /* Annotations, part of the user interface. */
 #define RUNTIME_ANNOTATION_OFF "sparkguard"
 #define RUNTIME_ANNOTATION_LIMIT "sparkguard.limit"
+#define RUNTIME_ANNOTATION_SHARE "sparkguard.share"
 #define RUNTIME_ANNOTATION_REQUIRED "sparkguard.required"
 #define RUNTIME_ANNOTATION_GUARDED "sparkguard.guarded"
 
@@ -57,11 +62,13 @@ struct runtime_settings {
     char *next;         /* path of the next runtime; NULL: there is none */
     const char *itself; /* a next runtime that was named and is this tool or calls it; NULL: none */
     char *library;      /* of the host */
-    char *shared;       /* of the host */
+    char *shared;       /* of the host: for containers that share */
+    char *containers;   /* of the host: records and own directories of containers */
     char *log;
     char *wrong;      /* a line of the file that was not understood; NULL: none */
     const char *conf; /* the file's path */
     bool is_required; /* by the administrator */
+    bool may_share;   /* with the host, if a container's annotation asks for it */
     bool is_preload_last;
     bool is_rootless; /* this process is not the host's root */
     uid_t host_uid;   /* of this process, outside of its user namespace */
@@ -138,6 +145,17 @@ const char *runtime_shared_prepare(const struct runtime_settings *settings, stru
 /* Decides whether a process may use a directory with this status, by the library's own rules. */
 struct runtime_sharing runtime_shared_judge(const struct runtime_settings *settings, const struct stat *status,
                                             const struct runtime_document *config, const json_t *user);
+/* Returns whether the container joins a user namespace that is there already: its ids are not in the configuration. */
+bool runtime_shared_joins_namespace(const json_t *config);
+
+/* ---- own.c: a container's own directory ---- */
+
+/* Makes CONTAINERS/ID for the container's user: with root a tmpfs of RUNTIME_OWN_SIZE, and below $XDG_RUNTIME_DIR a folder. Returns its
+ * path; NULL: it cannot be had on the host. The caller frees. */
+char *runtime_own_prepare(const struct runtime_settings *settings, const struct runtime_document *config,
+                          const json_t *user, const char *id);
+/* Removes the directories of containers without a record, but for the 16 that ended last. */
+void runtime_own_sweep(const char *containers);
 
 /* ---- edit.c: what is changed in a configuration ---- */
 
@@ -152,11 +170,12 @@ bool runtime_edit_has_own_guard(const json_t *process);
 /* Returns the first entry of LD_PRELOAD that names a libsparkguard.so; "" if none does. */
 char *runtime_edit_own_guard(const json_t *process);
 void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group);
-/* Returns why the library or the directory has no place to be mounted at; NULL if both have. */
+/* Returns why the library or the directory `inside` has no place to be mounted at; NULL if both have. The caller frees. */
 char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
-                                  bool is_shared);
-/* Mounts the library, the shared directory unless it is NULL, and over its folder of records, if it has one, nothing. */
-void runtime_edit_add_mounts(json_t *config, const char *library, const char *shared, bool has_records);
+                                  const char *inside);
+/* Mounts the library, and at `inside` a directory: `source` of the host, or if it is NULL a tmpfs with `options`. */
+void runtime_edit_add_mounts(json_t *config, const char *library, const char *inside, const char *source,
+                             const char *options);
 /* Takes the mounts, the library in LD_PRELOAD and the directory out that an earlier call of this runtime added. */
 void runtime_edit_take_back(json_t *config);
 /* Returns an annotation; NULL: there is none. */
@@ -168,7 +187,7 @@ void runtime_edit_annotate(json_t *config, const char *name, const char *value);
 /* Returns the container's name as its engine knows it, else its id; a name that SPARKGUARD_JOB can have. */
 char *runtime_name_find(const json_t *config, const char *bundle, const char *id);
 
-/* ---- record.c: SHARED/containers/ID.json, for sparkguard-report on the host ---- */
+/* ---- record.c: CONTAINERS/ID.json, for sparkguard-report on the host ---- */
 
 struct runtime_record {
     const char *id, *name, *bundle;
@@ -177,17 +196,22 @@ struct runtime_record {
     char *cgroup;       /* NULL: unknown */
 };
 
-/* Opens SHARED/containers, and makes it if it is not there. Returns -1 if it is missing or not this user's alone. */
-int runtime_record_open_folder(const char *shared);
+/* Opens the folder of records, and makes it and the one above it if they are not there. Returns -1 if it is missing or not this user's
+ * alone. */
+int runtime_record_open_folder(const char *containers);
+/* Returns whether an id can be a file's name. */
+bool runtime_record_is_name(const char *id);
+/* Returns whether there is a record of another engine's container with the same id. `state` as in struct runtime_record. */
+bool runtime_record_is_anothers(const char *containers, const char *id, const char *state);
 /* Returns NULL, or why the record was not written. Removes records of containers that are gone. */
-const char *runtime_record_write(const char *shared, const struct runtime_record *record);
+const char *runtime_record_write(const char *containers, const struct runtime_record *record);
 /* Removes the record of a container that is about to be deleted. While its first process runs, only a deletion by force succeeds:
  * without force the record stays, and a later runtime_record_write() removes it. A record of another state folder is that of
  * another engine's container with the same id, and stays; `state` NULL: unknown. */
-void runtime_record_remove(const char *shared, const char *id, const char *state, bool is_forced);
-/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. */
-char *runtime_record_bundle(const char *shared, const char *id, const char *state);
-/* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. */
+void runtime_record_remove(const char *containers, const char *id, const char *state, bool is_forced);
+/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. The caller frees. */
+char *runtime_record_bundle(const char *containers, const char *id, const char *state);
+/* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. The caller frees. */
 char *runtime_record_cgroup(const json_t *config, bool is_rootless);
 
 /* ---- log.c ---- */

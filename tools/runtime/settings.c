@@ -19,6 +19,7 @@
 
 #define CONF "/etc/sparkguard/runtime.conf"
 #define SHARED "/run/sparkguard/shared"
+#define CONTAINERS "/run/sparkguard/containers"
 #define LOG "/var/log/sparkguard-runtime.log"
 
 /* The next runtimes that were executed before, with ":" between them. Without the prefix SPARKGUARD_, which options have. */
@@ -38,16 +39,19 @@ static char *trimmed(char *text)
 
 static void take(struct runtime_settings *settings, const char *key, const char *value, const char *line)
 {
-    char **place = strcmp(key, "next") == 0      ? &settings->next
-                   : strcmp(key, "library") == 0 ? &settings->library
-                   : strcmp(key, "shared") == 0  ? &settings->shared
-                   : strcmp(key, "log") == 0     ? &settings->log
-                                                 : NULL;
+    char **place = strcmp(key, "next") == 0         ? &settings->next
+                   : strcmp(key, "library") == 0    ? &settings->library
+                   : strcmp(key, "shared") == 0     ? &settings->shared
+                   : strcmp(key, "log") == 0        ? &settings->log
+                   : strcmp(key, "containers") == 0 ? &settings->containers
+                                                    : NULL;
     bool is_path = value[0] == '/' || (value[0] != '\0' && place == &settings->next);
     if (place != NULL && is_path) {
         *place = text_copy(value, PATH_MAX);
     } else if (strcmp(key, "required") == 0 && (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0)) {
         settings->is_required = strcmp(value, "yes") == 0;
+    } else if (strcmp(key, "share") == 0 && (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0)) {
+        settings->may_share = strcmp(value, "yes") == 0;
     } else if (strcmp(key, "preload") == 0 && (strcmp(value, "first") == 0 || strcmp(value, "last") == 0)) {
         settings->is_preload_last = strcmp(value, "last") == 0;
     } else if (settings->wrong == NULL) {
@@ -154,6 +158,11 @@ static void find_places(struct runtime_settings *settings)
     if (settings->is_rootless || settings->shared == NULL) {
         settings->shared = settings->is_rootless ? text_format("/dev/shm/sparkguard-%u", (unsigned)settings->host_uid)
                                                  : text_copy(SHARED, PATH_MAX);
+    }
+    if (settings->is_rootless || settings->containers == NULL) {
+        settings->containers = !settings->is_rootless         ? text_copy(CONTAINERS, PATH_MAX)
+                               : own != NULL && own[0] == '/' ? text_format("%s/sparkguard/containers", own)
+                                                              : text_format("%s/containers", settings->shared);
     }
     if (settings->log == NULL)
         settings->log = settings->is_rootless && own != NULL ? text_format("%s/sparkguard-runtime.log", own)

@@ -61,8 +61,7 @@ static bool map(const struct runtime_document *config, const char *list, uint32_
     return json_array_size(mappings) == 0;
 }
 
-/* Returns whether the container joins a user namespace that is there already: its ids are not in the configuration. */
-static bool joins_namespace(const json_t *config)
+bool runtime_shared_joins_namespace(const json_t *config)
 {
     size_t i;
     json_t *one;
@@ -95,7 +94,7 @@ struct runtime_sharing runtime_shared_judge(const struct runtime_settings *setti
     struct runtime_sharing sharing = {0};
     uint32_t owner, uid = 0;
     (void)runtime_document_number(config, json_object_get(user, "uid"), &uid);
-    if (joins_namespace(config->root) || !map(config, "uidMappings", status->st_uid, &owner) ||
+    if (runtime_shared_joins_namespace(config->root) || !map(config, "uidMappings", status->st_uid, &owner) ||
         (owner != 0 && owner != uid))
         return sharing;
     if (owner == uid) {

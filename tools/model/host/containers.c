@@ -1,8 +1,8 @@
 /*
  * containers.c - reads what sparkguard-runtime wrote down about its containers, and names containers.
  *
- * A shared directory is open to a group. So the folder `containers` in it, and each file there, must belong to root or
- * to the directory's owner, and nobody else may write to them. A file is named ID.json and says the same ID.
+ * The folder of records, and each file there, must belong to root or to the one who is asked about, and nobody else may write
+ * to them. A file is named ID.json and says the same ID.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -79,12 +79,11 @@ static void read_container(struct host_containers *containers, int folder, const
     close(fd);
 }
 
-void host_containers_read(struct host_containers *containers, const char *directory, uid_t owner)
+void host_containers_read(struct host_containers *containers, const char *records, uid_t owner)
 {
     struct stat status;
     const struct dirent *entry;
-    char *path = text_format("%s/containers", directory);
-    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int folder = open(records, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *stream = folder >= 0 && fstat(folder, &status) == 0 && is_trusted(&status, owner) ? fdopendir(folder) : NULL;
     if (stream == NULL) {
         if (folder >= 0)

@@ -48,9 +48,9 @@ struct host_containers {
     size_t count;
 };
 
-/* Reads the folder `containers` of a shared directory whose owner is `owner`. Files of other users than that and root
- * are not read, and neither are links, files that others may write, and what is no such record. No message. */
-void host_containers_read(struct host_containers *containers, const char *directory, uid_t owner);
+/* Reads a folder of records. Files of other users than `owner` and root are not read, and neither are links, files that others may
+ * write, and what is no such record. No message. */
+void host_containers_read(struct host_containers *containers, const char *records, uid_t owner);
 /* Returns the record of a container by its ID or the beginning of it, or NULL. */
 const struct host_container *host_containers_find(const struct host_containers *containers, const char *id);
 /* Returns the ID of the container in which a process of this namespace runs; NULL: in none, or in this process's own.

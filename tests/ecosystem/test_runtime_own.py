@@ -1,0 +1,138 @@
+"""sparkguard-runtime: a container is not trusted. It has a directory of its own, on a tmpfs with a size; the host's it shares only where
+its annotation and the administrator both want that. Records are root's."""
+
+import os
+import stat
+import subprocess
+
+import pytest
+from bundles import Bundle
+from runtime_bundle import OWN, SHARED, SHARING, bundle, image, runtime  # noqa: F401
+
+MEMBER, GROUP = 51002, 51000
+
+
+def mount_of(bundle, place):
+    (found,) = [mount for mount in bundle.read()["mounts"] if mount["destination"] == place]
+    return found
+
+
+def test_each_container_has_a_directory_of_its_own_with_a_size(image, runtime, tmp_path):
+    for name, uid in (("one", 0), ("other", 65534)):
+        bundle = Bundle(tmp_path / name, image, ["take"])
+        runtime.create(bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": uid})), name=name)  # noqa: B023
+        assert bundle.variables()["SPARKGUARD_DIR"] == OWN
+        assert mount_of(bundle, OWN) == {"destination": OWN, "type": "bind", "source": str(runtime.containers / name),
+                                         "options": ["bind", "rw", "nosuid", "nodev", "noexec"]}
+        folder = (runtime.containers / name).stat()
+        assert (folder.st_uid, stat.S_IMODE(folder.st_mode)) == (uid, 0o700)
+    for kind, options in runtime.mounted().values():
+        assert kind == "tmpfs" and {"rw", "nosuid", "nodev", "noexec", "size=32768k", "nr_inodes=4096"} <= set(options)
+    assert set(runtime.mounted()) == {"one", "other"}
+
+
+ASKED = {"neither": (False, None), "the container alone": (True, None), "the container, and it is not allowed": (True, "no"), "the administrator alone": (False, "yes")}
+
+
+@pytest.mark.parametrize("who", ASKED)
+def test_one_alone_cannot_decide_to_share(runtime, bundle, who):
+    asks, allowed = ASKED[who]
+    if asks:
+        bundle.change(lambda config: config.update(SHARING))
+    runtime.create(bundle, **({"share": allowed} if allowed else {}))
+    assert SHARED not in bundle.destinations() and str(runtime.shared) not in bundle.path.read_text()
+    assert bundle.guarded() == "yes" and bundle.variables()["SPARKGUARD_DIR"] == OWN
+    told = "runtime.conf has no share = yes" in (runtime.log.read_text() if runtime.log.exists() else "")
+    assert told == asks
+
+
+def test_both_together_share_the_hosts_directory(runtime, bundle):
+    runtime.create(bundle.change(lambda config: config.update(SHARING)), share="yes")
+    assert bundle.variables()["SPARKGUARD_DIR"] == SHARED and mount_of(bundle, SHARED)["source"] == str(runtime.shared)
+    assert mount_of(bundle, SHARED)["options"] == ["bind", "rw", "nosuid", "nodev", "noexec"] and OWN not in bundle.destinations()
+
+
+def test_where_nothing_can_be_mounted_the_container_gets_a_tmpfs_inside(image, runtime, tmp_path):
+    """As in a user namespace that is joined, or where the folder of records is another user's."""
+    runtime.containers.mkdir()
+    runtime.containers.chmod(0o777)
+    bundle = Bundle(tmp_path / "bundle", image, ["take"])
+    runtime.create(bundle.change(lambda config: config["process"].update(user={"uid": 7, "gid": 8})))
+    assert bundle.guarded() == "yes" and mount_of(bundle, OWN) == {
+        "destination": OWN, "type": "tmpfs", "source": "tmpfs",
+        "options": ["rw", "nosuid", "nodev", "noexec", "size=32m", "nr_inodes=4096", "mode=0700", "uid=7", "gid=8"]}
+    before = bundle.path.read_text()
+    runtime.create(bundle)
+    assert bundle.path.read_text() == before
+    runtime.create(bundle.change(lambda config: config["annotations"].update(sparkguard="off")))
+    assert OWN not in bundle.destinations() and "SPARKGUARD_DIR" not in bundle.variables()
+
+
+def test_a_user_namespace_owns_its_directory(image, runtime, tmp_path):
+    bundle = Bundle(tmp_path / "bundle", image, ["take"])
+
+    def change(config):
+        config["process"]["user"] = {"uid": 3, "gid": 4}
+        for kind in ("uidMappings", "gidMappings"):
+            config["linux"][kind] = [{"containerID": 0, "hostID": 100000, "size": 65536}]
+
+    for path in (image.root, image.root / "run"):
+        os.chown(path, 100000, 100000)
+    try:
+        runtime.create(bundle.change(change))
+    finally:
+        for path in (image.root, image.root / "run"):
+            os.chown(path, 0, 0)
+    folder = (runtime.containers / "box").stat()
+    assert (folder.st_uid, folder.st_gid) == (100003, 100004) and mount_of(bundle, OWN)["type"] == "bind"
+
+
+def test_the_same_id_of_another_engine_shares_nothing(image, runtime, tmp_path):
+    one, other = Bundle(tmp_path / "one", image, ["take"]), Bundle(tmp_path / "other", image, ["take"])
+    runtime.passes_on("--root", tmp_path / "a", "create", "--bundle", one.folder, "box")
+    runtime.passes_on("--root", tmp_path / "b", "create", "--bundle", other.folder, "box")
+    assert mount_of(one, OWN)["type"] == "bind" and mount_of(other, OWN)["type"] == "tmpfs"
+
+
+def test_of_ended_containers_the_last_directories_are_kept(runtime, bundle):
+    """For the report. The test cannot make them older: the time of a change is the kernel's, so a clock of tomorrow is used."""
+    for number in range(20):
+        runtime.create(bundle, name=f"box{number}")
+        (runtime.containers / f"box{number}/left").write_text("x")
+        if number < 19:
+            runtime.passes_on("delete", "--force", f"box{number}")
+    runtime.create(bundle, name="young")
+    assert len(runtime.mounted()) == 21, "the young ones stay"
+    plain, runtime.program = runtime.program, runtime.folder / "tomorrow"
+    runtime.program.write_text(f'#!/bin/sh\nexec faketime -f +1d {plain} "$@"\n')
+    runtime.program.chmod(0o755)
+    if subprocess.run(["which", "faketime"], capture_output=True).returncode != 0:
+        pytest.skip("no faketime")
+    runtime.create(bundle, name="last")
+    kept = set(runtime.mounted())
+    assert {"box19", "young", "last"} <= kept and len(kept) == 16 + 3 and "box0" not in kept and not (runtime.containers / "box0").exists()
+
+
+def test_a_member_of_the_shared_group_cannot_take_records_away(runtime, bundle):
+    """Records lay in the directory that the group writes, and exec ran unguarded without."""
+    os.chown(runtime.shared, 0, GROUP)
+    runtime.shared.chmod(0o2770)
+    for parent in (runtime.folder, *list(runtime.folder.parents)[:2]):
+        parent.chmod(0o755)
+    runtime.create(bundle, required="yes")
+    script = f"cd {runtime.folder}; rm -rf containers/* 2>/dev/null; mv containers old 2>/dev/null; rm -rf shared/containers 2>/dev/null; ls containers"
+    done = subprocess.run(["setpriv", f"--reuid={MEMBER}", f"--regid={MEMBER}", f"--groups={GROUP}", "sh", "-c", script], capture_output=True, text=True)
+    assert "box.json" in done.stdout.split()
+    process = runtime.folder / "process.json"
+    process.write_text('{"user": {"uid": 0, "gid": 0}, "args": ["take"], "env": ["PATH=/bin"], "cwd": "/"}')
+    runtime.passes_on("exec", "--process", process, "box", required="yes")
+    assert "libsparkguard" in process.read_text()
+
+
+@pytest.mark.parametrize("uid, is_usable", [(0, True), (1000, False)])
+def test_who_joins_uses_the_directory_if_it_is_his(runtime, bundle, uid, is_usable):
+    runtime.create(bundle)
+    process = runtime.folder / "process.json"
+    process.write_text('{"user": {"uid": %d, "gid": 0}, "args": ["take"], "env": ["PATH=/bin"], "cwd": "/"}' % uid)
+    runtime.passes_on("exec", "--process", process, "box")
+    assert (OWN in process.read_text()) == is_usable and "libsparkguard" in process.read_text()

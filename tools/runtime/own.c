@@ -1,0 +1,149 @@
+/*
+ * own.c - see runtime.h. What a container writes there is read by nobody but its own processes and the host's report, and takes no
+ * memory but its own: the directory is a tmpfs with a size. Root's runtime mounts it on the host, where the report finds it, and
+ * into the container; where that cannot be done, the next runtime mounts one in the container alone.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/text.h"
+#include "runtime/runtime.h"
+
+/* The directories of ended containers that are kept, for the report; younger ones than YOUNG_SECONDS may be in the making. */
+enum { KEPT = 16, YOUNG_SECONDS = 60, SCANNED_MAX = 4096, FILES_MAX = 65536 };
+
+/* Stores the number that an id of the container has for this runtime. Returns false if it has none that is known. */
+static bool find_outside(const struct runtime_document *config, const char *list, uint32_t id, uint32_t *outside)
+{
+    size_t i;
+    json_t *one;
+    const json_t *mappings = json_object_get(json_object_get(config->root, "linux"), list);
+    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
+        uint32_t first, host, size;
+        if (runtime_document_number(config, json_object_get(one, "containerID"), &first) &&
+            runtime_document_number(config, json_object_get(one, "hostID"), &host) &&
+            runtime_document_number(config, json_object_get(one, "size"), &size) && id >= first && id - first < size) {
+            *outside = host + (id - first);
+            return true;
+        }
+    }
+    *outside = id;
+    return json_array_size(mappings) == 0 && !runtime_shared_joins_namespace(config->root);
+}
+
+/* Mounts a tmpfs over a folder, unless there is one already. Returns whether it is there. */
+static bool mount_own(int above, const char *id, const char *path, uint32_t uid, uint32_t gid)
+{
+    struct stat outer, inner;
+    char *options = text_format(RUNTIME_OWN_SIZE ",mode=0700,uid=%u,gid=%u", (unsigned)uid, (unsigned)gid);
+    bool is_there = fstat(above, &outer) == 0 && fstatat(above, id, &inner, AT_SYMLINK_NOFOLLOW) == 0 &&
+                    S_ISDIR(inner.st_mode) && inner.st_dev != outer.st_dev;
+    if (!is_there)
+        is_there = mount("sparkguard", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) == 0;
+    return is_there;
+}
+
+/* Gives a directory to the container's user. Its name leads nowhere else: nobody but this user makes names in `above`. */
+static bool give(int above, const char *id, uint32_t uid, uint32_t gid)
+{
+    struct stat status;
+    if (fstatat(above, id, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(status.st_mode))
+        return false;
+    if (fchownat(above, id, uid, gid, AT_SYMLINK_NOFOLLOW) != 0) /* also makes it a young one */
+        return false;
+    return (status.st_mode & 07777) == 0700 || fchmodat(above, id, 0700, 0) == 0;
+}
+
+char *runtime_own_prepare(const struct runtime_settings *settings, const struct runtime_document *config,
+                          const json_t *user, const char *id)
+{
+    uint32_t uid = 0, gid = 0;
+    (void)runtime_document_number(config, json_object_get(user, "uid"), &uid);
+    (void)runtime_document_number(config, json_object_get(user, "gid"), &gid);
+    if (!runtime_record_is_name(id) || !find_outside(config, "uidMappings", uid, &uid) ||
+        !find_outside(config, "gidMappings", gid, &gid))
+        return NULL;
+    int above = runtime_record_open_folder(settings->containers);
+    if (above < 0)
+        return NULL;
+    char *path = text_format("%s/%s", settings->containers, id);
+    bool is_made = mkdirat(above, id, 0700) == 0;
+    bool is_good = (is_made || errno == EEXIST) && (settings->is_rootless || mount_own(above, id, path, uid, gid)) &&
+                   give(above, id, uid, gid);
+    if (!is_good && is_made)
+        (void)unlinkat(above, id, AT_REMOVEDIR);
+    close(above);
+    if (is_good)
+        return path;
+    return NULL;
+}
+
+/* Removes a directory with the files in it; those of a container that was mounted go with their tmpfs. */
+static void remove_own(const char *containers, int above, const char *id)
+{
+    char *path = text_format("%s/%s", containers, id);
+    bool is_mounted = umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0;
+    int folder = is_mounted ? -1 : openat(above, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), seen = 0;
+    DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL && seen < FILES_MAX; seen++)
+        (void)unlinkat(folder, entry->d_name, 0);
+    if (list != NULL)
+        closedir(list);
+    else if (folder >= 0)
+        close(folder);
+    (void)unlinkat(above, id, AT_REMOVEDIR);
+}
+
+struct ended {
+    char name[NAME_MAX + 1];
+    time_t changed;
+};
+
+static int compare_ended(const void *a, const void *b)
+{
+    const struct ended *one = a, *other = b;
+    return one->changed < other->changed ? 1 : one->changed > other->changed ? -1 : strcmp(one->name, other->name);
+}
+
+/* Returns whether a name is a directory of a container that has ended: there is no record. */
+static bool is_ended(int above, const char *name, time_t *changed)
+{
+    struct stat status, record;
+    char *file = text_format("%s.json", name);
+    bool has_record = fstatat(above, file, &record, AT_SYMLINK_NOFOLLOW) == 0;
+    if (has_record || !runtime_record_is_name(name) || fstatat(above, name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISDIR(status.st_mode))
+        return false;
+    *changed = status.st_ctime; /* the container's root cannot set it */
+    return status.st_ctime + YOUNG_SECONDS <= time(NULL);
+}
+
+void runtime_own_sweep(const char *containers)
+{
+    static struct ended ended[SCANNED_MAX];
+    size_t count = 0;
+    int above = runtime_record_open_folder(containers);
+    int copy = above >= 0 ? openat(above, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
+    if (list == NULL && copy >= 0)
+        close(copy);
+    for (struct dirent *entry; list != NULL && count < SCANNED_MAX && (entry = readdir(list)) != NULL;)
+        if (is_ended(above, entry->d_name, &ended[count].changed))
+            snprintf(ended[count++].name, sizeof ended[0].name, "%s", entry->d_name);
+    if (list != NULL)
+        closedir(list);
+    qsort(ended, count, sizeof ended[0], compare_ended);
+    for (size_t i = KEPT; i < count; i++)
+        remove_own(containers, above, ended[i].name);
+    if (above >= 0)
+        close(above);
+}
