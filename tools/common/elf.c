@@ -6,7 +6,6 @@
 
 #include <elf.h>
 #include <fcntl.h>
-#include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,11 +83,46 @@ bool elf_is_of_musl(const struct elf_facts *facts)
     return strstr(facts->loader, "/ld-musl-") != NULL;
 }
 
-/* Stores where in the file an address of the loaded library lies. */
-static bool find_offset(int fd, const ElfW(Ehdr) * header, uint64_t address, uint64_t *offset)
+bool elf_file_begin(struct elf_file *file, int fd)
 {
     ElfW(Phdr) part;
-    for (unsigned i = 0; read_part(fd, header, i, &part); i++) {
+    *file = (struct elf_file){.fd = fd};
+    if (!read_at(fd, 0, &file->header, sizeof file->header) || memcmp(file->header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        !is_own_class(&file->header))
+        return false;
+    for (unsigned i = 0; read_part(fd, &file->header, i, &part); i++) {
+        if (part.p_type != PT_DYNAMIC)
+            continue;
+        file->dynamic = part.p_offset;
+        file->dynamic_count = part.p_filesz / sizeof(ElfW(Dyn));
+        break;
+    }
+    return true;
+}
+
+bool elf_file_read(const struct elf_file *file, uint64_t offset, void *bytes, size_t length)
+{
+    return read_at(file->fd, offset, bytes, length);
+}
+
+size_t elf_file_read_some(const struct elf_file *file, uint64_t offset, void *bytes, size_t length)
+{
+    ssize_t got = offset <= INT64_MAX - length ? pread(file->fd, bytes, length, (off_t)offset) : 0;
+    return got > 0 ? (size_t)got : 0;
+}
+
+bool elf_file_dynamic(const struct elf_file *file, unsigned index, ElfW(Dyn) * entry)
+{
+    uint64_t offset;
+    return index < file->dynamic_count && index < DYNAMIC_MAX &&
+           !__builtin_add_overflow(file->dynamic, (uint64_t)index * sizeof *entry, &offset) &&
+           read_at(file->fd, offset, entry, sizeof *entry) && entry->d_tag != DT_NULL;
+}
+
+bool elf_file_offset(const struct elf_file *file, uint64_t address, uint64_t *offset)
+{
+    ElfW(Phdr) part;
+    for (unsigned i = 0; read_part(file->fd, &file->header, i, &part); i++) {
         if (part.p_type == PT_LOAD && address >= part.p_vaddr && address - part.p_vaddr < part.p_filesz)
             return !__builtin_add_overflow(part.p_offset, address - part.p_vaddr, offset);
     }
@@ -101,20 +135,10 @@ struct versions {
     uint64_t count;
 };
 
-static void read_dynamic(int fd, const ElfW(Ehdr) * header, struct versions *versions)
+static void read_dynamic(const struct elf_file *file, struct versions *versions)
 {
-    ElfW(Phdr) part;
-    ElfW(Dyn) entry = {0};
-    unsigned index = 0;
-    while (read_part(fd, header, index, &part) && part.p_type != PT_DYNAMIC)
-        index++;
-    if (!read_part(fd, header, index, &part))
-        return;
-    uint64_t count = part.p_filesz / sizeof entry, offset;
-    for (uint64_t i = 0; i < count && i < DYNAMIC_MAX; i++) {
-        if (__builtin_add_overflow(part.p_offset, i * sizeof entry, &offset) ||
-            !read_at(fd, offset, &entry, sizeof entry) || entry.d_tag == DT_NULL)
-            return;
+    ElfW(Dyn) entry;
+    for (unsigned i = 0; elf_file_dynamic(file, i, &entry); i++) {
         if (entry.d_tag == DT_VERDEF)
             versions->definitions = entry.d_un.d_ptr;
         else if (entry.d_tag == DT_VERDEFNUM)
@@ -134,15 +158,14 @@ static bool is_text(int fd, uint64_t offset, const char *name)
 
 bool elf_defines_version(int fd, const char *name)
 {
-    ElfW(Ehdr) header;
+    struct elf_file file;
     struct versions versions = {0};
     uint64_t at, strings, place;
-    if (!read_at(fd, 0, &header, sizeof header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-        !is_own_class(&header))
+    if (!elf_file_begin(&file, fd))
         return false;
-    read_dynamic(fd, &header, &versions);
-    if (versions.definitions == 0 || !find_offset(fd, &header, versions.definitions, &at) ||
-        !find_offset(fd, &header, versions.strings, &strings))
+    read_dynamic(&file, &versions);
+    if (versions.definitions == 0 || !elf_file_offset(&file, versions.definitions, &at) ||
+        !elf_file_offset(&file, versions.strings, &strings))
         return false;
     for (uint64_t i = 0; i < versions.count && i < VERSIONS_MAX; i++) {
         ElfW(Verdef) definition;

@@ -8,7 +8,10 @@
 #ifndef SG_TOOLS_COMMON_ELF_H
 #define SG_TOOLS_COMMON_ELF_H
 
+#include <link.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* Facts of a file by which the dynamic linker decides whether it preloads into a program. */
 struct elf_facts {
@@ -30,5 +33,25 @@ bool elf_is_of_musl(const struct elf_facts *facts);
 
 /* Returns whether a shared library of this tool's class defines the symbol version `name` ("GLIBC_2.28"). */
 bool elf_defines_version(int fd, const char *name);
+
+/* ---- for readers of other tables ---- */
+
+/* An open file of this tool's class, with its dynamic section. */
+struct elf_file {
+    int fd;
+    ElfW(Ehdr) header;
+    uint64_t dynamic, dynamic_count; /* its place in the file, and how many entries it has at most */
+};
+
+/* Returns false for a file that is no ELF file of this tool's class. */
+bool elf_file_begin(struct elf_file *file, int fd);
+/* Reads `length` bytes at an offset. Returns false if they are not there. */
+bool elf_file_read(const struct elf_file *file, uint64_t offset, void *bytes, size_t length);
+/* Reads up to `length` bytes at an offset. Returns how many. */
+size_t elf_file_read_some(const struct elf_file *file, uint64_t offset, void *bytes, size_t length);
+/* Reads an entry of the dynamic section. Returns false behind the last. */
+bool elf_file_dynamic(const struct elf_file *file, unsigned index, ElfW(Dyn) * entry);
+/* Stores where in the file an address of the loaded file lies. Returns false if it is not there. */
+bool elf_file_offset(const struct elf_file *file, uint64_t address, uint64_t *offset);
 
 #endif

@@ -293,6 +293,54 @@ def test_a_library_that_a_program_lacks_is_named(checker):
     assert "does not load the program: libgone.so: cannot open shared object file" in line["sentence"]
 
 
+OWN_CODE = """#include <fcntl.h>
+#include <unistd.h>
+__attribute__((constructor)) static void ran(void) {{ close(open("{scratch}/ran", O_CREAT | O_WRONLY, 0600)); }}
+unsigned la_version(unsigned version) {{ return version; }}
+{more}"""
+
+
+def own_code(checker, kind):
+    """A program that names code of its own: a dynamic linker, an auditor, a library by RPATH that has a constructor."""
+    code = OWN_CODE.format(scratch=checker.scratch, more="int main(void) { return 0; }" if kind == "linker" else "int own(void) { return 1; }")
+    plain = "int main(void) { return 0; }"
+    if kind == "linker":
+        if checker.compile("ld-own.so.2", code, "-static") is None:
+            pytest.skip("no static libc here")
+        return checker.compile("by-linker", plain, f"-Wl,--dynamic-linker={checker.scratch}/ld-own.so.2")
+    library = checker.compile("libown.so", code, "-shared", "-fPIC", "-Wl,-soname,libown.so")
+    options = {"auditor": [f"-Wl,--audit={library}"], "needed auditor": [f"-Wl,--depaudit={library}"],
+               "library": ["-Wl,--no-as-needed", library, f"-Wl,-rpath,{checker.scratch}"], "origin": ["-Wl,--no-as-needed", library, "-Wl,-rpath,$ORIGIN"]}[kind]
+    return checker.compile("by-" + kind.replace(" ", "-"), plain, *options)
+
+
+NAMED = {"linker": ("warning", "is not this system's dynamic linker"), "auditor": ("warning", "and the auditor"), "needed auditor": ("warning", "and the auditor"),
+         "library": ("ok", "loads the library into it"), "origin": ("ok", "loads the library into it")}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_nothing_runs_that_the_program_names(checker, kind):
+    """An administrator checks a stranger's program as root."""
+    program = own_code(checker, kind)
+    state, words = NAMED[kind]
+    line = checker.line("loader", program)
+    assert (line["state"], words in line["sentence"]) == (state, True), line
+    assert not (checker.scratch / "ran").exists()
+
+
+def test_libraries_are_found_where_the_linker_finds_them(checker):
+    """By LD_LIBRARY_PATH, through a library that needs another, and not where a folder of that name has no such file."""
+    (checker.scratch / "libs").mkdir()
+    inner = checker.compile("libs/libinner.so", "int inner(void) { return 1; }", "-shared", "-fPIC", "-Wl,-soname,libinner.so")
+    outer = checker.compile("libs/libouter.so", "int inner(void); int outer(void) { return inner(); }", "-shared", "-fPIC", "-Wl,-soname,libouter.so", inner)
+    program = checker.compile("far", "int outer(void); int main(void) { return outer(); }", outer, f"-Wl,-rpath-link,{checker.scratch}/libs")
+    assert "libouter.so: cannot open" in checker.line("loader", program, status=1)["sentence"]
+    assert checker.line("loader", program, LD_LIBRARY_PATH=str(checker.scratch / "libs"))["state"] == "ok"
+    inner.unlink()
+    inner.write_text("no library")
+    assert "libinner.so: cannot open" in checker.line("loader", program, status=1, LD_LIBRARY_PATH=str(checker.scratch / "libs"))["sentence"]
+
+
 # ---- options --------------------------------------------------------------------------------------------------------
 
 

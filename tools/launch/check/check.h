@@ -43,7 +43,7 @@ struct check {
     char *library; /* NULL: not found */
     struct launch_program program;
     bool has_program;
-    char *loaded; /* what the program's dynamic linker printed: the libraries that it loads; NULL: it was not asked */
+    char *loaded; /* the files that the program's dynamic linker loads, one a line; NULL: they were not looked for */
     char version[32];      /* of the library, by a probe's record; "": unknown */
     const char *verdict;   /* of --cuda: the last sentence; NULL: whether the program would be guarded */
     uint32_t driver_facts; /* of --cuda: as in struct sg_machine */
@@ -99,10 +99,7 @@ struct check_trial {
     int64_t patience_ns; /* how long it may take to answer, and to end; 10 s unless it is changed */
 };
 
-/* Starts a program with the library preloaded. Returns false on failure; check_trial_end() is due in any case. */
-bool check_trial_start_program(struct check_trial *trial, const char *library, const char *path, char *const *arguments,
-                               const struct check_variable *variables);
-/* Starts this tool as a probe. */
+/* Starts this tool as a probe, with the library preloaded. Returns false on failure; check_trial_end() is due in any case. */
 bool check_trial_start_probe(struct check_trial *trial, const char *library, enum check_probe kind,
                              const struct check_variable *variables);
 /* Waits for the probe's answer; the probe stays. Returns false if none comes in time. */
@@ -122,6 +119,20 @@ bool check_is_guarded(const struct check *check);
 void check_render_text(const struct check *check, const struct style *style);
 void check_render_json(const struct check *check, FILE *stream);
 void check_free(struct check *check);
+
+/* ---- loads.c: what the dynamic linker would load, by the files' tables; nothing is run ---- */
+
+struct check_loads {
+    char *fault;     /* why the program, or the library in it, would not be loaded; NULL: it would */
+    bool is_library; /* the fault is the library's */
+    char *auditor;   /* the first auditor that a file names; NULL: none */
+};
+
+/* Finds the files that the program loads with the library preloaded, and stores them in check->loaded. */
+void check_loads_find(struct check *check, struct check_loads *loads);
+void check_loads_free(struct check_loads *loads);
+/* Returns whether an entry of LD_PRELOAD would be found. */
+bool check_loads_has(const struct check *check, const char *entry);
 
 /* ---- loading.c: the program, the library, the dynamic linker, other preloaded libraries ---- */
 

@@ -1,6 +1,5 @@
 /*
- * loading.c - whether the dynamic linker loads the library into the program. The linker itself is asked: with --list it
- * loads the program and its libraries, prints them, and starts nothing.
+ * loading.c - whether the dynamic linker loads the library into the program.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -85,76 +84,51 @@ void check_loading_program(struct check *check)
     }
 }
 
-/* Returns the part of a message of the dynamic linker that says why it cannot take the library; NULL if it can. The
- * caller frees. */
-static char *refusal(const char *said, const char *library)
+/* Returns whether a dynamic linker is the one that starts this tool. */
+static bool is_systems_own(const char *linker)
 {
-    char *text = copy(said), *rest = text, *why = NULL;
-    for (char *line; why == NULL && (line = strsep(&rest, "\n")) != NULL;) {
-        char *begin = strstr(line, "cannot be preloaded (");
-        if (strstr(line, library) == NULL)
-            continue;
-        if (begin != NULL) {
-            begin += sizeof "cannot be preloaded (" - 1;
-            why = text_copy(begin, strcspn(begin, ")"));
-        } else if (strstr(line, "not found (required by") != NULL) {
-            begin = strstr(line, "version `");
-            why = begin != NULL ? text_format("its C library is too old: %.*s", (int)strcspn(begin, "("), begin)
-                                : copy(line);
-        }
-    }
-    free(text);
-    return why;
+    struct elf_facts own;
+    struct stat one, other;
+    return elf_read("/proc/self/exe", &own) && stat(own.loader, &one) == 0 && stat(linker, &other) == 0 &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-/* Judges what the linker said about the program. */
-static void add_linker(struct check *check, const char *linker)
+static void add_linker(struct check *check, const char *linker, const struct check_loads *loads)
 {
-    static const char id[] = "loader", error[] = "error while loading shared libraries: ";
-    char *why = refusal(check->loaded, check->library);
-    const char *fault = strstr(check->loaded, error);
-    fault = fault != NULL ? fault + sizeof error - 1 : check->loaded;
-    if (why != NULL)
-        check_add(check, id, CHECK_FAILURE,
-                  copy("the library needs glibc 2.28 or later: build it where the program runs"),
-                  "%s does not load the library into it: %s", linker, why);
-    else if (strstr(check->loaded, check->library) == NULL)
+    static const char id[] = "loader";
+    const char *version = loads->fault != NULL ? strstr(loads->fault, "version `") : NULL;
+    if (loads->fault != NULL && loads->is_library)
+        check_add(
+            check, id, CHECK_FAILURE, copy("the library needs glibc 2.28 or later: build it where the program runs"),
+            "%s does not load the library into it: %s%.*s", linker, version != NULL ? "its C library is too old: " : "",
+            (int)(version != NULL ? strcspn(version, "(") : strlen(loads->fault)),
+            version != NULL ? version : loads->fault);
+    else if (loads->fault != NULL)
         check_add(check, id, CHECK_FAILURE, copy("without the guard it would not start either; fix that first"),
-                  "%s does not load the program: %.*s", linker, (int)strcspn(fault, "\n"), fault);
+                  "%s does not load the program: %s", linker, loads->fault);
+    else if (loads->auditor != NULL)
+        check_add(check, id, CHECK_WARNING, copy("look at what it is: it runs before the program and the guard"),
+                  "%s loads the library into it, and the auditor %s, which it names", linker, loads->auditor);
     else
         check_add(check, id, CHECK_OK, NULL, "%s loads the library into it", linker);
-    free(why);
 }
 
 void check_loading_linker(struct check *check)
 {
-    const struct check_variable none[] = {{"LD_BIND_NOW", NULL}, {NULL, NULL}};
-    struct check_trial trial;
-    int status;
-    char *linker = check->program.facts.loader, *path = check->program.path;
-    const char *name = strrchr(linker, '/');
+    struct check_loads loads;
+    const char *linker = check->program.facts.loader;
     if (check->library == NULL || check->program.obstacle != LAUNCH_NO_OBSTACLE) {
         check_add(check, "loader", CHECK_NONE, NULL, "not tried");
         return;
     }
-    if (name == NULL || strncmp(name, "/ld", 3) != 0 || access(linker, X_OK) != 0) { /* nothing else is executed */
-        check_add(check, "loader", CHECK_WARNING, NULL, "%s is not a dynamic linker that can be asked",
+    if (!is_systems_own(linker)) { /* what it does with the tables is not known */
+        check_add(check, "loader", CHECK_WARNING, NULL, "%s is not this system's dynamic linker",
                   linker[0] != '\0' ? linker : "what the program names");
         return;
     }
-    char *const arguments[] = {linker, (char[]){"--list"}, path, NULL};
-    (void)check_trial_start_program(&trial, check->library, linker, arguments, none);
-    check->loaded = check_trial_end(&trial, &status);
-    add_linker(check, linker);
-}
-
-/* Returns whether an entry of LD_PRELOAD is not to be loaded, by what the linker said. */
-static bool is_ignored(const struct check *check, const char *entry)
-{
-    char *quoted = text_format("'%s'", entry);
-    bool is_named = check->loaded != NULL && strstr(check->loaded, quoted) != NULL;
-    free(quoted);
-    return is_named;
+    check_loads_find(check, &loads);
+    add_linker(check, linker, &loads);
+    check_loads_free(&loads);
 }
 
 /* What LD_PRELOAD names already. */
@@ -168,7 +142,7 @@ struct preloads {
 static void take_preload(struct check *check, const char *entry, struct preloads *preloads)
 {
     const char *slash = strrchr(entry, '/'), *name = slash != NULL ? slash + 1 : entry;
-    if (is_ignored(check, entry)) {
+    if (check->loaded != NULL && !check_loads_has(check, entry)) {
         check_add(check, "preload", CHECK_WARNING, copy("give its full path, or take it out of LD_PRELOAD"),
                   "LD_PRELOAD names %s, which the loader ignores", entry);
         preloads->has_ignored = true;

@@ -59,22 +59,6 @@ static bool open_ends(struct check_trial *trial, int *answers, int *hold)
     return true;
 }
 
-bool check_trial_start_program(struct check_trial *trial, const char *library, const char *path, char *const *arguments,
-                               const struct check_variable *variables)
-{
-    int answers, hold;
-    if (!open_ends(trial, &answers, &hold))
-        return false;
-    trial->pid = fork();
-    if (trial->pid == 0) {
-        fcntl(answers, F_SETFD, 0); /* its end is heard when the last copy closes */
-        become(library, path, arguments, variables, trial->words);
-    }
-    close(answers);
-    close(hold);
-    return trial->pid > 0;
-}
-
 bool check_trial_start_probe(struct check_trial *trial, const char *library, enum check_probe kind,
                              const struct check_variable *variables)
 {
