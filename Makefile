@@ -57,7 +57,7 @@ PRELOAD_CFLAGS := -D_GNU_SOURCE -fPIC -fvisibility=hidden -ftls-model=initial-ex
     $(if $(findstring aarch64,$(MACHINE)),-mbranch-protection=standard $(if $(IS_GCC),-moutline-atomics))
 # Cheap to start: code in one segment with the tables that the dynamic linker reads (two mappings and some page faults fewer), and
 # no DT_SYMBOLIC, by which it would look for each function of the libc in this library first.
-PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,now,-z,nodelete,-z,noseparate-code \
+PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,now,-z,noexecstack,-z,nodelete,-z,noseparate-code \
     -Wl,-Bsymbolic-functions -Wl,--version-script=preload/guard/hooks/exports.map -Wl,--build-id
 # A process keeps shadow stacks and branch targets only if every library is marked for them. Ours have what both ask for.
 ifneq ($(findstring x86_64,$(MACHINE)),)
@@ -108,7 +108,11 @@ $(BUILD)/obj/%.o: %.S
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
 
-EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"'
+# Tools read what strangers wrote. _FORTIFY_SOURCE needs an optimizing compiler, and sanitizers have checks of their own.
+HARDENED := -fPIE -fstack-protector-strong $(if $(SAN)$(findstring _FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,$(if \
+    $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+TOOL_LDFLAGS := -pie -Wl,-z,relro,-z,now,-z,noexecstack
+EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"' $(HARDENED)
 
 # The launcher knows where the library is installed: another LIBDIR makes another launcher.
 $(BUILD)/libdir.stamp: force
@@ -152,7 +156,7 @@ $(BUILD)/sparkguard-doctor: $(BUILD)/obj/tools/doctor/main.o $(doctor_checks)
 $(BUILD)/$(RUNTIME): $(BUILD)/obj/tools/runtime/main.o
 $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME): $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(TOOL_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(TOOL_LDFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(TOOL_LIBS)
 # No container starts without the runtime: it loads the C library and nothing else.
 $(BUILD)/$(RUNTIME): TOOL_LIBS := -Wl,--as-needed -Wl,-Bstatic -ljansson -Wl,-Bdynamic
 

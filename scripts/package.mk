@@ -79,7 +79,7 @@ $(WHEEL)/native/libsparkguard.so: $(BUILD)/libsparkguard.so
 $(TOOL_NAMES:%=$(WHEEL)/native/%): $(WHEEL)/native/%: $(BUILD)/%
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(CROSS_LDFLAGS) -s -Wl,-rpath,'$$ORIGIN' -o $@ \
+	$(Q)$(CC) $(CFLAGS) $(TOOL_LDFLAGS) $(LDFLAGS) $(CROSS_LDFLAGS) -s -Wl,-rpath,'$$ORIGIN' -o $@ \
 	    $(BUILD)/obj/tools/$(or $(patsubst sparkguard-%,%,$(filter sparkguard-%,$(*F))),launch)/main.o \
 	    $(if $(filter sparkguard-doctor,$(*F)),$(doctor_checks)) $(BUILD)/libtools.a \
 	    $(BUILD)/libsparkguard-core.a $(TOOL_LIBS)

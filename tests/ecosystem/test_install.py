@@ -127,3 +127,16 @@ def test_the_metrics_service_is_bounded_whatever_users_leave_for_it_to_read(make
     if shutil.which("systemd-analyze"):
         done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=25", unit], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+
+
+PROGRAMS = ("sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor", "sparkguard-runtime")
+
+
+@pytest.mark.parametrize("name", (*PROGRAMS, "libsparkguard.so"))
+def test_every_build_is_hardened(build, name):
+    """Not only that of dpkg, which passes flags of its own. The library has no stack protector, which each malloc would pay for."""
+    said = subprocess.run(["readelf", "-Wldh", "--dyn-syms", build / name], capture_output=True, text=True, check=True).stdout
+    assert re.search(r"Type: +DYN", said) and "GNU_RELRO" in said and re.search(r"GNU_STACK +\S+ \S+ \S+ \S+ \S+ RW ", said)
+    assert re.search(r"FLAGS_1\).*NOW", said) and "TEXTREL" not in said and not re.search(r" RWE ", said)
+    if name in PROGRAMS:
+        assert re.search(r"FLAGS_1\).*PIE", said) and "__stack_chk_fail" in said and re.search(r"__\w+_chk@", said)
