@@ -3,6 +3,7 @@
 #include "fuzz.h"
 
 #include "common/elf.h"
+#include "common/tool.h"
 #include "launch/check/elf_needs.h"
 
 FUZZ_CAPACITY(511); /* of elf_read_open() */
@@ -11,6 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct elf_facts facts;
     struct elf_needs needs;
+    size_t mark = tool_arena_mark();
     fuzz_put("file", data, size);
     int fd = open(fuzz_path("file"), O_RDONLY | O_CLOEXEC);
     fuzz_need(fd >= 0, "file");
@@ -23,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_need(needs.libraries[i] != NULL, "a library without a name");
     for (size_t i = 0; is_good && i < needs.version_count; i++)
         fuzz_need(needs.versions[i].file != NULL && needs.versions[i].version != NULL, "a version without a name");
-    elf_needs_free(&needs);
     close(fd);
+    tool_arena_release(mark);
     return 0;
 }

@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/directory.h"
+#include "base/options.h"
 #include "common/procfs.h"
 #include "common/bytes.h"
 #include "common/text.h"
@@ -53,7 +55,12 @@ char *model_default_directory(void)
     const char *directory = getenv("SPARKGUARD_DIR");
     if (directory != NULL && directory[0] != '\0')
         return text_copy(directory, strlen(directory));
-    return text_format("%s/dev/shm/sparkguard-%u", procfs_live_root, (unsigned)geteuid());
+    if (procfs_live_root[0] != '\0') /* a copy of a machine: nobody logs in there */
+        return text_format("%s" SG_DEFAULT_DIR "%u", procfs_live_root, (unsigned)geteuid());
+    char path[SG_PATH_CAPACITY];
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    (void)sg_directory_default(path, runtime != NULL && runtime[0] == '/' ? runtime : NULL);
+    return text_copy(path, sizeof path);
 }
 
 static bool is_set(const char *text)

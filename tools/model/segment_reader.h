@@ -50,7 +50,7 @@ long model_segment_names(int directory, char ***names);
 /* Returns whether another process holds the lock of an open segment. */
 bool model_is_locked(int fd);
 
-/* Returns SPARKGUARD_DIR, or /dev/shm/sparkguard-UID if unset. */
+/* Returns SPARKGUARD_DIR, or if unset the user's default as sg_directory_default() has it. */
 char *model_default_directory(void);
 
 /* Returns SPARKGUARD_HISTORY, or the user's default folder if unset; NULL if there is none. */

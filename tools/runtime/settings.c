@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/options.h"
 #include "common/text.h"
 #include "launch/launch.h"
 #include "runtime/runtime.h"
@@ -146,6 +147,17 @@ static void find_user(struct runtime_settings *settings)
     settings->is_rootless = settings->host_uid != 0;
 }
 
+/* Returns the user's default directory, as sg_directory_default() finds it outside of a user namespace. */
+static char *users_own(const struct runtime_settings *settings, const char *runtime_dir)
+{
+    struct stat status;
+    char *usual = text_format(SG_DEFAULT_DIR "%u", (unsigned)settings->host_uid);
+    bool is_ours = lstat(usual, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+    if (is_ours || runtime_dir == NULL || runtime_dir[0] != '/')
+        return usual;
+    return text_format("%s" SG_DEFAULT_DIR_BELOW, runtime_dir);
+}
+
 static void find_places(struct runtime_settings *settings)
 {
     char folder[PATH_MAX];
@@ -156,8 +168,7 @@ static void find_places(struct runtime_settings *settings)
         settings->library = text_copy(SG_LIBDIR "/libsparkguard.so", PATH_MAX);
     /* Root's directory belongs to a user who does not exist in a user's namespace. The library's own default is the user's. */
     if (settings->is_rootless || settings->shared == NULL) {
-        settings->shared = settings->is_rootless ? text_format("/dev/shm/sparkguard-%u", (unsigned)settings->host_uid)
-                                                 : text_copy(SHARED, PATH_MAX);
+        settings->shared = settings->is_rootless ? users_own(settings, own) : text_copy(SHARED, PATH_MAX);
     }
     if (settings->is_rootless || settings->containers == NULL) {
         settings->containers = !settings->is_rootless         ? text_copy(CONTAINERS, PATH_MAX)

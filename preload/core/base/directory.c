@@ -84,6 +84,73 @@ int sg_directory_open_or_make(const char *directory, struct stat *info)
     return fd;
 }
 
+/* ---- the default directory --------------------------------------------------------------------------------------- */
+
+enum owner { NOBODYS, OURS, ANOTHERS };
+
+/* Whose a directory is. `open_bits`: a directory with one of these in its mode is not ours. */
+static enum owner owner_of(const char *path, uint32_t user, uint32_t open_bits)
+{
+    struct stat info = {0};
+    long result =
+        sg_syscall(SYS_newfstatat, SG_AT_FDCWD, (long)path, (long)&info, 0x100 /* AT_SYMLINK_NOFOLLOW */, 0, 0);
+    if (result == -ENOENT)
+        return NOBODYS;
+    bool is_ours = result == 0 && S_ISDIR(info.st_mode) && (info.st_uid == user || info.st_uid == 0);
+    return is_ours && (info.st_mode & open_bits) == 0 ? OURS : ANOTHERS;
+}
+
+static void name_default(char *path, size_t capacity, const char *before, uint32_t user)
+{
+    struct sg_text text = sg_text_begin(path, capacity);
+    sg_text_add(&text, before);
+    sg_text_add_number(&text, user);
+}
+
+/* Stores RUNTIME/sparkguard. Returns false if the folder is not as a login makes it. */
+static bool name_below(char path[SG_PATH_CAPACITY], const char *runtime, uint32_t user)
+{
+    size_t length = strnlen(runtime, SG_PATH_CAPACITY);
+    if (length + sizeof SG_DEFAULT_DIR_BELOW > SG_PATH_CAPACITY || owner_of(runtime, user, 077) != OURS)
+        return false;
+    memmove(path, runtime, length);
+    memcpy(path + length, SG_DEFAULT_DIR_BELOW, sizeof SG_DEFAULT_DIR_BELOW);
+    return true;
+}
+
+bool sg_directory_default(char path[SG_PATH_CAPACITY], const char *runtime)
+{
+    char usual[64], login[64];
+    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    name_default(usual, sizeof usual, SG_DEFAULT_DIR, user);
+    name_default(login, sizeof login, "/run/user/", user);
+    enum owner owner = owner_of(usual, user, S_IWOTH);
+    if (owner != OURS && user != 0 && runtime != NULL && name_below(path, runtime, user))
+        return owner != ANOTHERS;
+    if (owner != OURS && user != 0 && name_below(path, login, user))
+        return owner != ANOTHERS;
+    if (owner == ANOTHERS && user == 0) {
+        (void)sg_sys_mkdirat((int)SG_AT_FDCWD, "/run/sparkguard", 0755);
+        memcpy(path, "/run/sparkguard/root", sizeof "/run/sparkguard/root");
+    } else {
+        name_default(path, SG_PATH_CAPACITY, owner == ANOTHERS ? "/tmp/sparkguard-" : SG_DEFAULT_DIR, user);
+    }
+    return owner != ANOTHERS;
+}
+
+bool sg_directory_choose(void)
+{
+    char *dir = sg_options.dir;
+    if (!sg_options.has_default_dir)
+        return true;
+    if (strncmp(dir, SG_DEFAULT_DIR, sizeof SG_DEFAULT_DIR - 1) == 0)
+        return sg_directory_default(dir, NULL);
+    char *slash = strrchr(dir, '/'); /* RUNTIME/sparkguard */
+    if (slash != NULL)
+        *slash = '\0';
+    return sg_directory_default(dir, dir);
+}
+
 unsigned sg_directory_file_mode(const struct stat *info)
 {
     bool is_group_shared = (info->st_mode & (S_ISGID | S_IWGRP)) == (S_ISGID | S_IWGRP);

@@ -5,9 +5,21 @@
 #define SG_PRELOAD_BASE_DIRECTORY_H
 
 #include <errno.h>
+#include "base/options.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
+
+/* Stores the path of the default directory of this user. That is /dev/shm/sparkguard-UID if it is this user's already; else
+ * RUNTIME/sparkguard if `runtime`, or /run/user/UID, is this user's and closed to others, as a login makes it; else the first again. Root's
+ * is made at boot. Returns false if another user has made the first, and a place is chosen that he has not: in the end
+ * /tmp/sparkguard-UID, of root /run/sparkguard/root. `runtime` may be NULL, and may be in `path`. */
+bool sg_directory_default(char path[SG_PATH_CAPACITY], const char *runtime);
+
+/* Sets sg_options.dir to the default directory if the option is not set. Call it before the directory is used: the program may have
+ * changed its effective user since the start. Returns as sg_directory_default(). */
+bool sg_directory_choose(void);
 
 /* Opens a directory and stores its properties in *info. A descriptor or -errno; -EPERM: another user owns it (neither
  * this user nor root), or all users may write to it. A symbolic link as the last component is never followed. */

@@ -253,13 +253,20 @@ static void read_variable(const char *entry, bool is_first)
         report_name(entry);
 }
 
-void sg_options_default_dir(void)
+/* Names the directory that is tried if the option is not set: sg_directory_choose() looks at it. */
+static void default_dir(const char *runtime_dir)
 {
+    sg_options.has_default_dir = sg_options.dir[0] == '\0';
     if (!sg_options.has_default_dir)
         return;
     struct sg_text text = sg_text_begin(sg_options.dir, sizeof sg_options.dir);
-    sg_text_add(&text, "/dev/shm/sparkguard-");
-    sg_text_add_number(&text, (uint64_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0));
+    if (runtime_dir != NULL && runtime_dir[0] == '/') {
+        sg_text_add(&text, runtime_dir);
+        sg_text_add(&text, SG_DEFAULT_DIR_BELOW);
+    } else {
+        sg_text_add(&text, SG_DEFAULT_DIR);
+        sg_text_add_number(&text, (uint64_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0));
+    }
 }
 
 static void default_history(const char *state_home, const char *home)
@@ -309,14 +316,16 @@ static void read_all(char *const *environment)
     bool may_report = disable == NULL || strcmp(disable, "1") != 0;
     if (first != NULL)
         sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
-    const char *state_home = NULL, *home = NULL;
+    const char *state_home = NULL, *runtime_dir = NULL, *home = NULL;
     for (char *const *entry = environment; *entry != NULL; entry++) {
         if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
             read_variable(*entry, may_report && sg_options.first_pid == 0);
         else if ((*entry)[0] == 'H' && home == NULL)
             home = value_of(*entry, "HOME");
-        else if ((*entry)[0] == 'X' && state_home == NULL)
-            state_home = value_of(*entry, "XDG_STATE_HOME");
+        else if ((*entry)[0] == 'X') {
+            state_home = state_home != NULL ? state_home : value_of(*entry, "XDG_STATE_HOME");
+            runtime_dir = runtime_dir != NULL ? runtime_dir : value_of(*entry, "XDG_RUNTIME_DIR");
+        }
     }
     if (sg_options.large.is_set)
         resolve_large();
@@ -325,8 +334,7 @@ static void read_all(char *const *environment)
     if (sg_options.job[0] == '\0' && !sg_options.is_disabled)
         name_job(); /* here, so that allocations before set-up belong to the job as well */
     default_history(state_home, home);
-    sg_options.has_default_dir = sg_options.dir[0] == '\0';
-    sg_options_default_dir();
+    default_dir(runtime_dir);
 }
 
 /* Waits for the thread that reads. False: it did not end in time, and is taken for gone. */

@@ -36,10 +36,14 @@ struct sg_options {
     char history[SG_PATH_CAPACITY];     /* "": no history, because it is off or HOME is unknown */
     int is_history_off;                 /* 1: SPARKGUARD_HISTORY=off */
     int history_depth;                  /* how many of the path's last components may be made */
-    int has_default_dir;                /* 1: dir follows the effective user */
+    int has_default_dir;                /* 1: dir is what sg_directory_choose() makes of it */
     uint32_t named_by;                  /* the process that generated the job's name; 0: the name was given */
     uint32_t first_pid;                 /* the job's first process; 0: this process is the first, before set-up */
 };
+
+/* The default directory: below the folder that a login has, or with the user's number in the folder of shared memory. */
+#define SG_DEFAULT_DIR_BELOW "/sparkguard"
+#define SG_DEFAULT_DIR "/dev/shm/sparkguard-"
 
 extern struct sg_options sg_options;
 
@@ -52,9 +56,5 @@ void sg_options_read_quietly(char *const *environment);
 
 /* Whether all options are read. */
 bool sg_options_are_read(void);
-
-/* Sets dir to /dev/shm/sparkguard-UID if the option is not set. Call it again before the directory is used: the program
- * may have changed its effective user since the start. */
-void sg_options_default_dir(void);
 
 #endif

@@ -265,11 +265,23 @@ static void print_failure(long error)
     sg_log_line(line);
 }
 
+/* Another user made the directory that this user has by default. */
+static void print_other_place(void)
+{
+    static char line[SG_PATH_CAPACITY + 160];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: " SG_DEFAULT_DIR);
+    sg_text_add_number(&text, (uint64_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0));
+    sg_text_add(&text, " is another user's and is not used; records and ledger are in ");
+    sg_text_add(&text, sg_options.dir);
+    sg_log_line(line);
+}
+
 static void attach_locked(void)
 {
     static char unfinished[sizeof path + 8]; /* too large for the stack of a signal handler; attach_lock protects it */
     int lock_fd = -1, map_fd = -1;
-    sg_options_default_dir();
+    bool is_first_choice = sg_directory_choose();
     sg_parent_job_adopt();
     describe_process();
     name_file();
@@ -284,6 +296,8 @@ static void attach_locked(void)
     }
     if (result == 0) {
         sg_store_release(&attachment, (uint32_t)SHARED);
+        if (!is_first_choice && sg_job_notice_is_first())
+            print_other_place();
     } else if (result == -EMFILE || result == -ENFILE) {
         retry_ns = sg_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
     } else {

@@ -386,7 +386,7 @@ def test_records_grow_with_the_threads_and_count_them_all(guard, program, thread
 # ---- somebody else was there first -----------------------------------------------------------------------------------------
 
 USER, SQUATTER = 4712, 4711
-DEFAULT = Path(f"/dev/shm/sparkguard-{USER}")
+DEFAULT, OTHER = Path(f"/dev/shm/sparkguard-{USER}"), Path(f"/tmp/sparkguard-{USER}")
 
 
 def as_user(user, script, *arguments):
@@ -397,15 +397,15 @@ def as_user(user, script, *arguments):
 @pytest.fixture
 def squat():
     """Anybody may make the default directory of another user, whose own it is from then on. Done by a process of that user."""
-    if DEFAULT.is_symlink() or DEFAULT.exists():
-        pytest.skip(f"{DEFAULT} is there")
-    made = []
+    if DEFAULT.is_symlink() or DEFAULT.exists() or OTHER.exists() or Path(f"/run/user/{USER}").exists():
+        pytest.skip(f"{DEFAULT} or another place of that user is there")
+    made = [OTHER]
 
     def make(how):
         made.append(DEFAULT)
         if how == "link":
             made.append(Path(f"/dev/shm/squatted-{os.getpid()}"))
-            as_user(SQUATTER, 'mkdir -m 0777 "$0" && ln -s "$0" "$1"', made[1], DEFAULT)
+            as_user(SQUATTER, 'mkdir -m 0777 "$0" && ln -s "$0" "$1"', made[-1], DEFAULT)
         else:
             as_user(SQUATTER, 'umask 0; mkdir -m "$0" "$1" && head -c 1000000 /dev/zero >"$1/machine.ledger"', how, DEFAULT)
         return made[-1]
@@ -425,7 +425,7 @@ def content_of(folder):
 @needs_root
 @pytest.mark.parametrize("how", ["0700", "0755", "0777", "1777", "2770", "link"])
 def test_default_directory_that_somebody_else_made_is_not_used_and_told_once(guard, program, squat, tmp_path, how):
-    """Nothing goes there and nothing there is believed. The job goes on without sharing, and its limit holds for each process."""
+    """Nothing goes there and nothing there is believed. Records and sharing go on in another place."""
     folder = squat(how)
     before = content_of(folder)
     (tmp_path / "state").mkdir()
@@ -434,15 +434,17 @@ def test_default_directory_that_somebody_else_made_is_not_used_and_told_once(gua
     done = run_as_user(guard, [program("host_run"), *line], tmp_path / "state", env=env)
     assert (done.returncode, done.stdout) == (0, 2 * "ok\nENOMEM\n"), done.stderr
     reported = [text for text in done.stderr.splitlines() if "refused malloc of 16.0 MiB" not in text]
-    assert len(reported) == 1 and reported[0].startswith(f"sparkguard: cannot keep statistics in {DEFAULT}: "), done.stderr
-    assert content_of(folder) == before
+    assert reported == [f"sparkguard: {DEFAULT} is another user's and is not used; records and ledger are in {OTHER}"], done.stderr
+    assert content_of(folder) == before and len(segments(OTHER)) == 2 and (OTHER / "machine.ledger").exists()
 
 
 @needs_root
 @pytest.mark.parametrize("how", ["0755", "0777"])
 def test_report_believes_nothing_in_a_default_directory_that_somebody_else_made(guard, program, squat, tmp_path, how):
-    """Not even a good record: whoever owns the directory may have written it."""
+    """Not even a good record: whoever owns the directory may have written it. He made the other place, too."""
     folder = squat(how)
+    as_user(SQUATTER, 'umask 0; mkdir -m "$0" "$1"', how, OTHER)
+    folder = OTHER
     assert guard.run([program("dir_hold")]).returncode == 0
     (record,) = segments(guard.directory)
     (folder / record.name).write_bytes(record.read_bytes())
@@ -453,4 +455,39 @@ def test_report_believes_nothing_in_a_default_directory_that_somebody_else_made(
     done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True)
     assert done.returncode == 3, done.stdout
     assert [job["directory"] for job in json.loads(done.stdout)["jobs"]] == []
-    assert f"{DEFAULT}/: it belongs to another user, so it is not trusted" in done.stderr
+    assert f"{OTHER}/: it belongs to another user, so it is not trusted" in done.stderr
+
+
+PLACES = {  # what is there beforehand, whether the login's folder is named in the environment; where the record is
+    "a login": ("login", True, "login"),
+    "a login whose environment is lost": ("login", False, "login"),
+    "no login": ("", False, "default"),
+    "a login after the first program": ("login default", True, "default"),
+    "another user first": ("login squatted", True, "login"),
+    "a folder that is open": ("open login", True, "default"),
+    "another user's folder": ("foreign login", True, "default"),
+}
+
+
+@needs_root
+@pytest.mark.parametrize("case", PLACES)
+def test_the_place_that_only_the_user_can_have_made_comes_first(build, case):
+    """With /run/user and /dev/shm of the test's own. All programs of a user find the same place, whatever their environment."""
+    there, is_named, expected = PLACES[case]
+    login = f"/run/user/{USER}"
+    chown = {"open": f"chmod 755 {login}", "foreign": f"chown {SQUATTER} {login}"}
+    steps = ["mount -t tmpfs -o mode=1777 shm /dev/shm", "mkdir -p /run/user && mount -t tmpfs run /run/user"]
+    steps += [f"mkdir -m 700 {login} && chown {USER} {login}"] if "login" in there else []
+    steps += [step for word, step in chown.items() if word in there]
+    steps += [f"setpriv --reuid={USER} --clear-groups mkdir -m 700 {DEFAULT}"] if "default" in there else []
+    steps += [f"setpriv --reuid={SQUATTER} --clear-groups mkdir -m 700 {DEFAULT}"] if "squatted" in there else []
+    run = f"setpriv --reuid={USER} --regid={USER} --clear-groups env {f'XDG_RUNTIME_DIR={login}' if is_named else '-u XDG_RUNTIME_DIR'}"
+    library = f"SPARKGUARD_HISTORY=off SPARKGUARD_JOB=mine LD_PRELOAD={build}/libsparkguard.so"
+    steps += [f"{run} {library} {build}/tests/programs/dir_hold", f"{run} {build}/sparkguard-report --json --all"]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARKGUARD_", "XDG_"))} | {"SPARKGUARD_HISTORY": "off"}
+    done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-ec", "\n".join(steps)], env=kept, capture_output=True, text=True, cwd="/")
+    if "unshare" in done.stderr:
+        pytest.skip("no mounts of our own here")
+    assert done.returncode == 0, done.stderr
+    (job,) = json.loads(done.stdout.split("ready\n", 1)[1])["jobs"]
+    assert (job["job"], job["directory"]) == ("mine", {"login": f"{login}/sparkguard", "default": str(DEFAULT)}[expected])

@@ -130,7 +130,6 @@ struct check_loads {
 
 /* Finds the files that the program loads with the library preloaded, and stores them in check->loaded. */
 void check_loads_find(struct check *check, struct check_loads *loads);
-void check_loads_free(struct check_loads *loads);
 /* Returns whether an entry of LD_PRELOAD would be found. */
 bool check_loads_has(const struct check *check, const char *entry);
 

@@ -6,7 +6,6 @@
 
 #include <elf.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/elf.h"
@@ -56,9 +55,7 @@ static bool read_tables(const struct elf_file *file, struct tables *tables)
 /* Stores a text in an empty place. */
 static bool store(char **place, char *text)
 {
-    if (*place != NULL)
-        free(text);
-    else
+    if (*place == NULL)
         *place = text;
     return text != NULL;
 }
@@ -132,20 +129,4 @@ bool elf_needs_read(int fd, struct elf_needs *needs)
     *needs = (struct elf_needs){0};
     return elf_file_begin(&file, fd) && read_tables(&file, &tables) && read_entries(&file, &tables, needs) &&
            read_versions(&file, &tables, needs);
-}
-
-void elf_needs_free(struct elf_needs *needs)
-{
-    for (size_t i = 0; i < needs->library_count; i++)
-        free(needs->libraries[i]);
-    for (size_t i = 0; i < needs->version_count; i++) {
-        free(needs->versions[i].file);
-        free(needs->versions[i].version);
-    }
-    free(needs->libraries);
-    free(needs->versions);
-    free(needs->rpath);
-    free(needs->runpath);
-    free(needs->auditor);
-    *needs = (struct elf_needs){0};
 }

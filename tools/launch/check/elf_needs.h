@@ -22,9 +22,7 @@ struct elf_needs {
     char *auditor;         /* the first of DT_AUDIT and DT_DEPAUDIT; NULL: none */
 };
 
-/* Reads an open file of this tool's class. Returns false for another one, and for tables that cannot be right. Free the needs in both
- * cases. */
+/* Reads an open file of this tool's class. Returns false for another one, and for tables that cannot be right. */
 bool elf_needs_read(int fd, struct elf_needs *needs);
-void elf_needs_free(struct elf_needs *needs);
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/directory.h"
 #include "launch/check/check.h"
 #include "model/model.h"
 #include "common/text.h"
@@ -29,8 +30,8 @@ static char *copy(const char *text)
 /* Returns what to do where `path` cannot be used for statistics. Names no directory that has just failed. */
 static const char *directory_advice(const char *path)
 {
-    char own[64];
-    snprintf(own, sizeof own, "/dev/shm/sparkguard-%u", (unsigned)geteuid());
+    char own[SG_PATH_CAPACITY];
+    (void)sg_directory_default(own, getenv("XDG_RUNTIME_DIR"));
     if (strncmp(path, "/dev/shm/", 9) == 0 && access("/dev/shm", W_OK) != 0)
         return "mount a tmpfs on /dev/shm, or take another directory: --dir=DIR";
     if (strcmp(path, own) == 0)

@@ -128,7 +128,6 @@ void check_loading_linker(struct check *check)
     }
     check_loads_find(check, &loads);
     add_linker(check, linker, &loads);
-    check_loads_free(&loads);
 }
 
 /* What LD_PRELOAD names already. */

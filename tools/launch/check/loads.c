@@ -72,7 +72,6 @@ static void read_conf(struct search *search, const char *path, int depth)
             for (size_t i = 0; i < matches.gl_pathc; i++)
                 read_conf(search, matches.gl_pathv[i], depth + 1);
         globfree(&matches);
-        free(pattern);
     }
     if (stream != NULL)
         fclose(stream);
@@ -105,10 +104,9 @@ static char *expand(const char *folder, const char *of)
         size_t length = strlen(words[i]);
         if (strncmp(folder, words[i], length) != 0)
             continue;
-        char *real = realpath(of, NULL), *whole = NULL;
+        char *real = tool_adopt(realpath(of, NULL)), *whole = NULL;
         if (real != NULL && strchr(folder + length, '$') == NULL)
             whole = text_format("%s%s", dirname(real), folder + length);
-        free(real);
         return whole;
     }
     return strchr(folder, '$') == NULL ? text_copy(folder, PATH_MAX) : NULL;
@@ -124,12 +122,8 @@ static int find_in_list(const struct search *search, const char *list, const cha
         if (real != NULL) {
             *path = text_format("%s/%s", real, name);
             fd = open_library(search, *path);
-            if (fd < 0)
-                free(*path);
         }
-        free(real);
     }
-    free(all);
     return fd;
 }
 
@@ -140,8 +134,6 @@ static int find_library(const struct search *search, const struct file *by, cons
     if (strchr(name, '/') != NULL) {
         *path = text_copy(name, PATH_MAX);
         fd = open_library(search, name);
-        if (fd < 0)
-            free(*path);
         return fd;
     }
     if (by->needs.runpath == NULL && by->needs.rpath != NULL)
@@ -171,10 +163,8 @@ static struct file *find_loaded(struct search *search, const char *name)
 
 static void blame(struct search *search, size_t of, char *fault)
 {
-    if (search->fault != NULL) {
-        free(fault);
+    if (search->fault != NULL)
         return;
-    }
     search->fault = fault;
     search->fault_of = of;
 }
@@ -248,26 +238,12 @@ static void begin(struct search *search, const struct check *check)
         add_file(search, 0, check->program.path, text_copy(check->program.path, PATH_MAX), fd);
 }
 
-static void end(struct search *search)
-{
-    for (size_t i = 0; i < search->count; i++) {
-        free(search->file[i].name);
-        free(search->file[i].path);
-        elf_needs_free(&search->file[i].needs);
-    }
-    for (size_t i = 0; i < search->folder_count; i++)
-        free(search->folder[i]);
-    free(search->fault);
-    free(search);
-}
-
 /* Lists what is loaded, one path a line. */
 static char *list_files(const struct search *search)
 {
     char *list = text_copy("", 1);
     for (size_t i = 0; i < search->count; i++) {
         char *longer = text_format("%s%s\n", list, search->file[i].path);
-        free(list);
         list = longer;
     }
     return list;
@@ -292,7 +268,6 @@ void check_loads_find(struct check *check, struct check_loads *loads)
     loads->fault = search->fault;
     search->fault = NULL;
     check->loaded = list_files(search);
-    end(search);
 }
 
 bool check_loads_has(const struct check *check, const char *entry)
@@ -301,16 +276,7 @@ bool check_loads_has(const struct check *check, const char *entry)
     char *path;
     begin(search, check);
     int fd = search->count > 0 ? find_library(search, search->file, entry, &path) : -1;
-    if (fd >= 0) {
+    if (fd >= 0)
         close(fd);
-        free(path);
-    }
-    end(search);
     return fd >= 0;
-}
-
-void check_loads_free(struct check_loads *loads)
-{
-    free(loads->fault);
-    free(loads->auditor);
 }
