@@ -2,9 +2,9 @@
  * retention.c - see retention.h. Keeps the records of the processes that ended last, and removes older ones.
  *
  * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked. Segments are opened only if the
- * directory holds more than KEEP_MAX of them. The oldest dead ones are then removed until KEEP_LEAST are left. Three
- * kinds of files stay: segments of living processes (their lock is held), files that we may not remove, and files that
- * are no segments. Unfinished files of killed processes are removed after UNFINISHED_SECONDS, and time lines without a
+ * directory holds more than KEEP_MAX of them. The oldest dead ones of this user are then removed until KEEP_LEAST of his are left:
+ * one user's many short programs do not push out what others left. Segments of living processes (their lock is held) stay, and
+ * files that are no segments. Unfinished files of killed processes are removed after UNFINISHED_SECONDS, and time lines without a
  * segment at once.
  *
  * History: runs once, in the history thread of the process, and is bounded by bytes.
@@ -43,6 +43,7 @@ struct candidate {
 struct workspace {
     char buffer[BUFFER_BYTES];
     uint32_t count; /* of candidates */
+    uint32_t own;   /* segments of this user, dead or not */
     struct candidate candidate[CANDIDATES];
 };
 
@@ -151,15 +152,22 @@ static int64_t ended_ns_of(const struct stat *info)
     return seconds * 1000000000 + info->st_mtim.tv_nsec;
 }
 
-/* Whether the segment's process has ended: no process holds the file's lock. Sets *ended_ns to the file's time. */
-static bool is_dead(int directory, const char *name, int64_t *ended_ns)
+static bool is_own(const struct stat *info)
+{
+    return info->st_uid == (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+}
+
+/* Whether the segment is this user's, and its process has ended: no process holds the file's lock. Sets *ended_ns to the file's
+ * time. Counts this user's. */
+static bool is_own_dead(int directory, const char *name, struct workspace *work, int64_t *ended_ns)
 {
     long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0)
         return false;
     struct stat info = {0};
-    bool is_unlocked =
-        sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && sg_sys_flock((int)fd, LOCK_SH | LOCK_NB) == 0;
+    bool is_ours = sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && is_own(&info);
+    bool is_unlocked = is_ours && sg_sys_flock((int)fd, LOCK_SH | LOCK_NB) == 0;
+    work->own += is_ours;
     *ended_ns = ended_ns_of(&info);
     (void)sg_sys_close((int)fd);
     return is_unlocked;
@@ -183,7 +191,7 @@ static void collect(struct workspace *work, const char *name)
 static bool collect_dead(int directory, const char *name, void *context)
 {
     struct workspace *work = context;
-    if (is_segment_name(name) && is_dead(directory, name, &work->candidate[work->count].ended_ns))
+    if (is_segment_name(name) && is_own_dead(directory, name, work, &work->candidate[work->count].ended_ns))
         collect(work, name);
     return work->count < CANDIDATES;
 }
@@ -197,7 +205,7 @@ static bool collect_copy(int directory, const char *name, void *context)
         remove_left_over(directory, name);
         return true;
     }
-    if (work->count == CANDIDATES || !is_regular(directory, name, &info))
+    if (work->count == CANDIDATES || !is_regular(directory, name, &info) || !is_own(&info))
         return true;
     sg_directory_name_timeline(timeline, sizeof timeline, name);
     if (!is_regular(directory, timeline, &timeline_info))
@@ -246,7 +254,7 @@ void sg_retention_sweep(int directory)
     if (work == NULL)
         return;
     sg_directory_visit(directory, work->buffer, sizeof work->buffer, collect_dead, work);
-    for (; count > KEEP_LEAST && work->count > 0; count--)
+    for (uint32_t left = work->own > KEEP_MAX ? work->own : 0; left > KEEP_LEAST && work->count > 0; left--)
         (void)remove_oldest(directory, work);
     (void)sg_sys_munmap(work, sizeof *work);
 }
