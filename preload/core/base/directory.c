@@ -154,7 +154,7 @@ bool sg_directory_choose(void)
 unsigned sg_directory_file_mode(const struct stat *info)
 {
     bool is_group_shared = (info->st_mode & (S_ISGID | S_IWGRP)) == (S_ISGID | S_IWGRP);
-    return is_group_shared ? 0660 : 0600;
+    return is_group_shared ? SG_DIRECTORY_SHARED_MODE : 0600;
 }
 
 const char *sg_directory_error_text(long error)

@@ -37,7 +37,9 @@ int sg_directory_open_history(struct stat *info);
 void sg_directory_visit(int directory, char *buffer, size_t capacity,
                         bool (*visit)(int directory, const char *name, void *context), void *context);
 
-/* The mode for files in a directory: 0600, or 0660 if a group shares the directory (mode 2770). */
+/* The mode for files in a directory: 0600, or SG_DIRECTORY_SHARED_MODE if a group shares the directory (mode 2770): a process maps its
+ * own files, and nobody else may shorten them. */
+#define SG_DIRECTORY_SHARED_MODE 0640u
 unsigned sg_directory_file_mode(const struct stat *info);
 
 /* Stores in `name` (of `capacity` bytes) the name or path of the time line beside the segment with this name or

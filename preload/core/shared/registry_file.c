@@ -64,13 +64,19 @@ bool sg_registry_file_has_owner(int fd, uint32_t number)
     return lock_byte(fd, F_OFD_GETLK, number, &type) != 0 || type != F_UNLCK;
 }
 
+/* All who share the directory write to the registry. */
+static bool is_group_shared(void)
+{
+    return sg_segment_file_mode() == SG_DIRECTORY_SHARED_MODE;
+}
+
 static long fill_file(int fd)
 {
     static const struct sg_registry header = {.magic = SG_REGISTRY_MAGIC,
                                               .version = SG_REGISTRY_VERSION,
                                               .entry_bytes = sizeof(struct sg_registry_entry),
                                               .entry_capacity = SG_ENTRY_CAPACITY};
-    long result = sg_sys_fchmod(fd, sg_segment_file_mode());
+    long result = sg_sys_fchmod(fd, is_group_shared() ? 0660 : 0600);
     if (result == 0)
         result = sg_file_allocate(fd, 0, OWN_BYTES);
     if (result != 0)
@@ -120,7 +126,7 @@ static long check_file(int fd, bool must_be_ours, struct stat *info, struct sg_r
     if (result != 0)
         return result;
     uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
-    bool is_ours = !must_be_ours || info->st_uid == user || info->st_uid == 0 || sg_segment_file_mode() == 0660;
+    bool is_ours = !must_be_ours || info->st_uid == user || info->st_uid == 0 || is_group_shared();
     if (!S_ISREG(info->st_mode) || !is_ours)
         return -EPERM;
     if (info->st_size < (off_t)sizeof header)

@@ -265,6 +265,16 @@ static void print_failure(long error)
     sg_log_line(line);
 }
 
+/* Those who share the directory read this record. Passwords and keys are on command lines, so only the program's name is in it. */
+static void hide_arguments(void)
+{
+    for (size_t i = 0, is_behind = 0; file_mode == SG_DIRECTORY_SHARED_MODE && i < sizeof sg_own->command; i++) {
+        is_behind |= sg_own->command[i] == ' ';
+        if (is_behind)
+            sg_own->command[i] = '\0';
+    }
+}
+
 /* Another user made the directory that this user has by default. */
 static void print_other_place(void)
 {
@@ -289,6 +299,7 @@ static void attach_locked(void)
     long result = open_directory();
     int directory = (int)result;
     if (directory >= 0) {
+        hide_arguments();
         sg_retention_sweep(directory);
         result = put_in_place(unfinished, &lock_fd, &map_fd);
         if (result != 0 && lock_fd >= 0)

@@ -67,12 +67,13 @@ def test_directory_can_be_used_by_who_made_it_whatever_the_umask(guard, program,
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_files_in_a_group_shared_directory_are_0660(guard, program, umask):
+def test_records_in_a_group_shared_directory_are_0640(guard, program, umask):
     guard.directory.mkdir()
     guard.directory.chmod(0o2770)
     guard.run([program("dir_hold")], umask=umask)
     assert mode_of(guard.directory) == 0o2770
-    assert [mode_of(f) for f in segments(guard.directory)] == [0o660]
+    assert [mode_of(f) for f in segments(guard.directory)] == [0o640]
+    assert mode_of(guard.directory / "machine.ledger") == 0o660
 
 
 @needs_root
@@ -84,7 +85,51 @@ def test_files_in_a_group_shared_directory_of_root_belong_to_its_group(guard, pr
         parent.chmod(0o755)
     done = guard.run([program("dir_hold")], user=4712, group=4711, extra_groups=[])
     (file,) = segments(guard.directory)
-    assert (done.stderr, file.stat().st_uid, file.stat().st_gid, mode_of(file)) == ("", 4712, 4711, 0o660)
+    assert (done.stderr, file.stat().st_uid, file.stat().st_gid, mode_of(file)) == ("", 4712, 4711, 0o640)
+
+
+# ---- several users --------------------------------------------------------------------------------------------------------
+
+GROUP, ALICE, BOB = 51000, 51001, 51002
+
+
+@pytest.fixture
+def shared(guard, tmp_path):
+    """A directory of root's and the group's, as an administrator makes it."""
+    guard.directory.mkdir()
+    os.chown(guard.directory, 0, GROUP)
+    guard.directory.chmod(0o2770)
+    for parent in [tmp_path, *tmp_path.parents][:3]:
+        parent.chmod(0o755)
+
+    def run(user, *command, **env):
+        return guard.run(command, user=user, group=user, extra_groups=[GROUP], env={"SPARKGUARD_HISTORY": "off", **env})
+
+    return run
+
+
+@needs_root
+def test_one_users_many_short_programs_push_out_nobody_elses_records(guard, program, shared):
+    shared(ALICE, PYTHON, "-c", "import os; a = bytearray(40 << 20); os.kill(os.getpid(), 9)", SPARKGUARD_JOB="crashed")
+    (hers,) = segments(guard.directory)
+    for number in range(130):
+        shared(BOB, program("dir_hold"))
+    owners = [file.stat().st_uid for file in segments(guard.directory)]
+    assert hers in segments(guard.directory) and owners.count(ALICE) == 1 and owners.count(BOB) in range(64, 130)
+
+
+@needs_root
+def test_no_other_member_reads_the_arguments_or_cuts_the_record(guard, program, shared):
+    secret = "token-5f3a"
+    assert shared(ALICE, PYTHON, "-c", "a = bytearray(40 << 20)", secret, SPARKGUARD_JOB="job").returncode == 0
+    (record,) = segments(guard.directory)
+    before = record.stat().st_size
+    script = f"cat {record}; (: >>{record}) || echo closed; truncate -s 0 {record} || echo closed"
+    done = shared(BOB, "sh", "-c", f"unset LD_PRELOAD; {script}")
+    assert "closed" in done.stdout and secret not in done.stdout and record.stat().st_size == before
+    data = record.read_bytes()
+    assert os.path.realpath(PYTHON).encode() in data or str(PYTHON).encode() in data
+    assert secret.encode() not in data
 
 
 # ---- what cannot be used ---------------------------------------------------------------------------------------------

@@ -238,8 +238,8 @@ def test_files_in_a_group_shared_folder_are_the_groups(guard, program, tmp_path,
     user = {"user": 4712, "group": 4713, "extra_groups": [4711]}
     run_until_kept(guard, program, umask=umask, **user)
     file = max(kept(guard).values(), key=lambda f: f.stat().st_mtime_ns)
-    assert (file.stat().st_uid, file.stat().st_gid, mode_of(file)) == (4712, 4711, 0o660)
-    assert {mode_of(f) for f in guard.history.iterdir()} == {0o660}
+    assert (file.stat().st_uid, file.stat().st_gid, mode_of(file)) == (4712, 4711, 0o640)
+    assert {mode_of(f) for f in guard.history.iterdir()} == {0o640}
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ CHILD_TEST(a_group_shared_directory_gets_group_shared_files)
     CHECK(mkdir(sg_options.dir, 0700) == 0 && chmod(sg_options.dir, 02770) == 0);
     sg_segment_attach();
     (void)read_segment(open_segment(), &info);
-    CHECK_EQUAL(info.st_mode & 0777, 0660);
+    CHECK_EQUAL(info.st_mode & 0777, 0640);
 }
 
 CHILD_TEST(no_directory_means_no_file_and_no_word)
