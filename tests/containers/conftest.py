@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ecosystem"))  # bundles, waiting
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ecosystem"))  # bundles
 VERSIONS = ("podman", "dockerd", "containerd", "runc", "crun")
 outcomes = {}  # (behaviour, case): {engine: outcome}
 

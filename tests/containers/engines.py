@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from waiting import wait_for
+from lib.waiting import wait_until
 
 GID = 4711
 # crun wants cgroups of version 2 or none of both; a machine that has both gets a mount namespace in which crun sees one. What the
@@ -68,7 +68,7 @@ class Engine:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SPARKGUARD_", "LD_PRELOAD"))}
         self.service = subprocess.Popen([str(word) for word in words], env=clean, stdin=subprocess.DEVNULL,
                                         stdout=self.service_log, stderr=self.service_log)
-        wait_for(f"socket of {words[0]}", lambda: sock.exists() or self.service.poll() is not None)
+        wait_until(lambda: sock.exists() or self.service.poll() is not None)
         if self.service.poll() is not None:
             pytest.skip(f"{words[0]} does not start here: {(self.folder / (words[0] + '.log')).read_text()[-300:]}")
 
@@ -210,7 +210,7 @@ class RootlessPodman(Podman):
             for pid in self.processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            wait_for("end of the user's processes", lambda: not self.processes())
+            wait_until(lambda: not self.processes())
             Path(f"/dev/shm/libpod_rootless_lock_{self.uid}").unlink(missing_ok=True)
             subprocess.run(["userdel", self.user], check=True, capture_output=True)
         self.unmount()
@@ -230,7 +230,7 @@ class Docker(Engine):
         self.start_service(["dockerd", f"--config-file={self.folder}/daemon.json", f"--host=unix://{self.sock}", f"--data-root={self.folder}/data",
                             f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/pid", "--iptables=false", "--ip6tables=false",
                             "--bridge=none", f"--add-runtime=plain={self.plain}", f"--add-runtime=guarding={self.guarding}"], self.sock)
-        wait_for("dockerd", lambda: self.call(*self.base(), "info")[0] == 0)
+        wait_until(lambda: self.call(*self.base(), "info")[0] == 0)
 
     def base(self):
         return [self.client, f"--host=unix://{self.sock}"]
@@ -300,7 +300,7 @@ class Containerd(Engine):
 
     def remove(self, name, guarded):
         self.call(*self.base(), "tasks", "kill", "-s", "SIGKILL", name)
-        wait_for("end of the task", lambda: self.call(*self.base(), "tasks", "delete", name)[0] == 0 or name not in self.call(*self.base(), "tasks", "ls")[1])
+        wait_until(lambda: self.call(*self.base(), "tasks", "delete", name)[0] == 0 or name not in self.call(*self.base(), "tasks", "ls")[1])
         self.call(*self.base(), "containers", "delete", name)
 
     def manage(self, verb, name, guarded):

@@ -16,7 +16,7 @@ import pytest
 from bundles import compile_program
 from engines import ENGINES, Podman
 from lib.target import CC
-from waiting import wait_for
+from lib.waiting import wait_until
 
 RELEASES = {"debian11": "bullseye", "debian12": "bookworm", "debian13": "trixie"}
 PACKAGES = "python3-minimal,libjemalloc2"
@@ -145,7 +145,7 @@ def test_a_program_that_joins_is_of_the_job(engine):
         assert engine.records()["joined"]["guarded"] is True
     finally:
         engine.remove("joined", True)
-    wait_for("end of the record", lambda: "joined" not in engine.records())
+    wait_until(lambda: "joined" not in engine.records())
 
 
 def test_a_container_runs_again_under_its_name(engine):
