@@ -444,6 +444,16 @@ _Static_assert(SG_SAMPLE_CAPACITY % 2 == 0, "adjacent samples become one");
 #define SG_REGISTRY_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
 #define SG_REGISTRY_VERSION 2u
 
+/* In a directory that a group shares, the file has this and no entries: the registry is the System V segment that it names. */
+#define SG_REGISTRY_LINK_MAGIC UINT64_C(0x4b4e494c4c475053) /* "SPGLLINK" in memory order */
+struct sg_registry_link {
+    uint64_t magic;
+    uint32_t version; /* SG_REGISTRY_VERSION of the process that made both */
+    int32_t segment;  /* identifier */
+    uint64_t bytes;
+    uint64_t ipc_namespace; /* inode of the namespace in which the identifier is one */
+};
+
 enum {
     SG_ENTRY_CAPACITY = 1024,    /* processes at a time; further ones decide alone and note that as an event */
     SG_ENTRY_LEVELS = 8,         /* cgroups with a limit above a process */

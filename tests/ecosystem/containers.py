@@ -97,7 +97,7 @@ class Containers:
         config["root"] = {"path": str(self.scratch / "rootfs"), "readonly": False}
         config["mounts"] = [mount for mount in config["mounts"] if mount["destination"] in SPECIAL]
         config["mounts"] += [bind(path, path, "ro") for path in self.seen]
-        config["linux"]["namespaces"] = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
+        config["linux"]["namespaces"] = [{"type": kind} for kind in ("pid", "uts", "mount")]  # IPC: the host's, where the common registry is
         config["linux"].pop("resources", None)
         return json.dumps(config)
 

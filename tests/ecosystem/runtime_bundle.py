@@ -19,7 +19,13 @@ exit 23
 LIBRARY = "/run/sparkguard/libsparkguard.so"
 OWN = "/run/sparkguard/own"
 SHARED = "/run/sparkguard/shared"
-SHARING = {"annotations": {"sparkguard.share": "yes"}}  # what a container that shares has; the administrator allows it by share = yes
+
+
+def sharing(config):
+    """What a container that shares has; the administrator allows it by share = yes."""
+    config["annotations"] = {"sparkguard.share": "yes"}
+    config["linux"]["namespaces"] = [one for one in config["linux"]["namespaces"] if one["type"] != "ipc"]
+
 STATIC = "int main(void) { return 0; }\n"
 
 

@@ -10,7 +10,7 @@ import stat
 
 import pytest
 from bundles import UNLIMITED, Bundle, Image, compile_program
-from runtime_bundle import LIBRARY, OWN, SHARED, SHARING, STATIC, bundle, image, numbers_as_text, runtime  # noqa: F401
+from runtime_bundle import LIBRARY, OWN, SHARED, STATIC, bundle, image, numbers_as_text, runtime, sharing  # noqa: F401
 
 
 def test_a_guarded_container_has_library_directory_and_name(runtime, bundle):
@@ -391,9 +391,11 @@ USERS = {  # owner, group and mode of the directory; the process's user; usable,
     "root": ((0, 0, 0o700), (0, 0), (True, False)),
     "group": ((0, 4711, 0o2770), (1000, 1000), (True, True)),
     "member": ((0, 4711, 0o2770), (1000, 4711), (True, False)),
-    "owner": ((1000, 4711, 0o2770), (1000, 1000), (True, False)),
+    "owner": ((1000, 4711, 0o2770), (1000, 1000), (True, True)),  # for the ledger that the group shares
+    "root, without the right to take what is others'": ((0, 4711, 0o2770), (0, 0), (True, True)),
     "closed": ((0, 4711, 0o700), (1000, 1000), (False, False)),
     "group of root": ((0, 0, 0o2770), (1000, 1000), (False, False)),
+    "group of the system": ((0, 999, 0o2770), (1000, 1000), (False, False)),
     "another's": ((1001, 4711, 0o2770), (1000, 1000), (False, False)),
 }
 
@@ -404,7 +406,7 @@ def test_a_user_who_shares_gets_the_directory_that_the_library_will_take(image, 
     os.chown(runtime.shared, owner, group)
     runtime.shared.chmod(mode)
     bundle = Bundle(tmp_path / "bundle", image, ["take"])
-    bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": gid}) or config.update(SHARING))
+    bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": gid}) or sharing(config))
     runtime.create(bundle, share="yes")
     assert bundle.guarded() == "yes"
     assert bundle.variables().get("SPARKGUARD_DIR") == (SHARED if is_usable else OWN)
@@ -430,7 +432,7 @@ def test_a_user_namespace_decides_whose_the_directory_is(image, runtime, tmp_pat
         for kind in ("uidMappings", "gidMappings"):
             config["linux"][kind] = [{"containerID": first, "hostID": host, "size": 10}]
 
-        config.update(SHARING)
+        sharing(config)
 
     runtime.create(bundle.change(change), share="yes")
     assert bundle.guarded() == "yes"

@@ -381,6 +381,7 @@ def test_two_containers_that_share_and_the_host_get_exactly_what_fits(engine, gu
             config["mounts"].append(mount)
             config["process"]["user"] = {"uid": uid, "gid": uid}
             config["annotations"] = {"sparkguard.share": "yes"}
+            set_namespaces(config, ("pid", "uts", "mount"))  # the host's for IPC
 
         return one.change(change)
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from bundles import UNLIMITED, Bundle
-from runtime_bundle import LIBRARY, NEXT, OWN, SHARED, SHARING, bundle, image, runtime  # noqa: F401
+from runtime_bundle import LIBRARY, NEXT, OWN, SHARED, bundle, image, runtime, sharing  # noqa: F401
 
 
 # ---- what the host's report reads ---------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_a_process_that_joins_a_guarded_container_is_guarded(runtime, bundle, pr
 def test_a_process_of_another_user_gets_the_group(runtime, bundle, process):
     os.chown(runtime.shared, 0, 4711)
     runtime.shared.chmod(0o2770)
-    runtime.create(bundle.change(lambda config: config.update(SHARING)), share="yes")
+    runtime.create(bundle.change(sharing), share="yes")
     process.write_text(process.read_text().replace('{"uid": 0, "gid": 0}', '{"uid": 1000, "gid": 1000, "additionalGids": [5]}'))
     runtime.passes_on("exec", "--process", process, "box")
     assert json.loads(process.read_text())["user"]["additionalGids"] == [5, 4711]

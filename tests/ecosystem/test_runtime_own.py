@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from bundles import Bundle
-from runtime_bundle import OWN, SHARED, SHARING, bundle, image, runtime  # noqa: F401
+from runtime_bundle import OWN, SHARED, bundle, image, runtime, sharing  # noqa: F401
 
 MEMBER, GROUP = 51002, 51000
 
@@ -38,7 +38,7 @@ ASKED = {"neither": (False, None), "the container alone": (True, None), "the con
 def test_one_alone_cannot_decide_to_share(runtime, bundle, who):
     asks, allowed = ASKED[who]
     if asks:
-        bundle.change(lambda config: config.update(SHARING))
+        bundle.change(sharing)
     runtime.create(bundle, **({"share": allowed} if allowed else {}))
     assert SHARED not in bundle.destinations() and str(runtime.shared) not in bundle.path.read_text()
     assert bundle.guarded() == "yes" and bundle.variables()["SPARKGUARD_DIR"] == OWN
@@ -47,9 +47,14 @@ def test_one_alone_cannot_decide_to_share(runtime, bundle, who):
 
 
 def test_both_together_share_the_hosts_directory(runtime, bundle):
-    runtime.create(bundle.change(lambda config: config.update(SHARING)), share="yes")
+    runtime.create(bundle.change(sharing), share="yes")
     assert bundle.variables()["SPARKGUARD_DIR"] == SHARED and mount_of(bundle, SHARED)["source"] == str(runtime.shared)
     assert mount_of(bundle, SHARED)["options"] == ["bind", "rw", "nosuid", "nodev", "noexec"] and OWN not in bundle.destinations()
+
+
+def test_an_ipc_namespace_of_its_own_has_no_part_in_the_ledger(runtime, bundle):
+    runtime.create(bundle.change(lambda config: config.update(annotations={"sparkguard.share": "yes"})), share="yes")
+    assert SHARED not in bundle.destinations() and "--ipc=host" in runtime.log.read_text()
 
 
 def test_where_nothing_can_be_mounted_the_container_gets_a_tmpfs_inside(image, runtime, tmp_path):

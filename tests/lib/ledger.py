@@ -9,6 +9,8 @@ Names and order of the fields are those of include/sparkguard_abi.h.
 """
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -20,6 +22,7 @@ HEADER = (Path(__file__).resolve().parents[2] / "include/sparkguard_abi.h").read
 EMPTY, LIVE, DEAD = 0, 1, 2
 NO_TICKET, CHOOSING, FIRST = 0, 1, 2
 SHARING = 1 << 3  # sg_slot.flags
+LINK_MAGIC = int(re.search(r"SG_REGISTRY_LINK_MAGIC UINT64_C\((\w+)\)", HEADER)[1], 16)
 MAGIC = int(re.search(r"SG_REGISTRY_MAGIC UINT64_C\((\w+)\)", HEADER)[1], 16)
 VERSION = int(re.search(r"SG_REGISTRY_VERSION (\d+)u", HEADER)[1])
 ROOM, ENTRY_BYTES, BEGIN = 1024, 2176, 4096
@@ -60,6 +63,30 @@ assert ENTRY["claim"][0] == 128 and LEDGER["asked_bytes"][0] == 32
 assert ENTRY["inherited_promise_bytes"][0] == 104, "every field of the header was seen"
 
 
+class Segment:
+    """The System V segment that the ledger of a group's directory names, used as a mapping is."""
+
+    LIBC = ctypes.CDLL(None, use_errno=True)
+    LIBC.shmat.restype = ctypes.c_void_p
+
+    def __init__(self, number):
+        self.address = self.LIBC.shmat(number, None, 0)
+        is_gone = self.address == ctypes.c_void_p(-1).value  # with its last process
+        assert not is_gone or ctypes.get_errno() in (errno.EINVAL, errno.EIDRM), os.strerror(ctypes.get_errno())
+        content = bytearray(FILE_BYTES) if is_gone else (ctypes.c_char * FILE_BYTES).from_address(self.address)
+        self.bytes = memoryview(content).cast("B")
+
+    def __getitem__(self, at):
+        return bytes(self.bytes[at])
+
+    def __setitem__(self, at, content):
+        self.bytes[at] = content
+
+    def close(self):
+        self.bytes.release()
+        self.LIBC.shmdt(ctypes.c_void_p(self.address))
+
+
 class Ledger:
     def __init__(self, directory):
         self.path = Path(directory) / "machine.ledger"
@@ -88,7 +115,8 @@ class Ledger:
         """The file and its descriptor, kept open; again if another one has the name by now."""
         if getattr(self, "map", None) is None:
             self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            self.map = mmap.mmap(self.fd, FILE_BYTES)
+            magic, _, number = struct.unpack("<QIi", os.pread(self.fd, 16, 0).ljust(16, b"\0"))
+            self.map = Segment(number) if magic == LINK_MAGIC else mmap.mmap(self.fd, FILE_BYTES)
         return self.map
 
     def close(self):
@@ -106,7 +134,8 @@ class Ledger:
         """Stores a whole word at once, as processors do."""
         offset, size = LEDGER[field] if number is None else ENTRY[field]
         at = offset if number is None else BEGIN + number * ENTRY_BYTES + offset
-        with memoryview(self._open()) as view, view[at : at + size] as bytes_, bytes_.cast("IQ"[size == 8]) as word:
+        mapped = self._open()
+        with memoryview(getattr(mapped, "bytes", mapped)) as view, view[at : at + size] as bytes_, bytes_.cast("IQ"[size == 8]) as word:
             word[0] = value & (1 << 8 * size) - 1
 
     def level(self, number, index):

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shared/registry_file.h"
 #include "doctor/doctor.h"
 #include "doctor/library.h"
 #include "common/bytes.h"
@@ -114,6 +115,7 @@ static const char *ledger_fault(int directory, bool *is_there)
 {
     struct stat status;
     struct sg_registry header;
+    struct sg_registry_link link;
     *is_there = false;
     if (fstat(directory, &status) != 0)
         return "its directory cannot be read";
@@ -130,7 +132,10 @@ static const char *ledger_fault(int directory, bool *is_there)
     if (fd < 0)
         return "it cannot be opened";
     ssize_t length = pread(fd, &header, sizeof header, 0);
+    bool is_link = sg_registry_link_read(fd, &link) == 0;
     close(fd);
+    if (is_link)
+        return NULL;
     if (length != (ssize_t)sizeof header || status.st_size < (off_t)SG_REGISTRY_BYTES(SG_ENTRY_FROZEN_BYTES))
         return "it is too short";
     if (!sg_registry_is_usable(&header, SG_REGISTRY_BYTES(SG_ENTRY_BYTES_MAX)))

@@ -198,7 +198,9 @@ static const char *ledger_fault(int directory)
         return NULL; /* another user's file may be unreadable */
     ssize_t length = pread(file, &magic, sizeof magic, 0);
     close(file);
-    return length == (ssize_t)sizeof magic && magic == SG_REGISTRY_MAGIC ? NULL : "not a ledger of the machine";
+    return length == (ssize_t)sizeof magic && (magic == SG_REGISTRY_MAGIC || magic == SG_REGISTRY_LINK_MAGIC)
+               ? NULL
+               : "not a ledger of the machine";
 }
 
 static void check_ledger(struct model *model, int directory, const char *path)

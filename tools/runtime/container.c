@@ -164,8 +164,10 @@ static void decide_sharing(struct container *container)
     const struct runtime_settings *settings = container->settings;
     if (!is_one_of(runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_SHARE), "yes|true|1"))
         return;
-    const char *why =
-        settings->may_share ? runtime_shared_prepare(settings, &status) : "runtime.conf has no share = yes";
+    const char *why = !settings->may_share ? "runtime.conf has no share = yes"
+                      : runtime_shared_has_namespace(container->document.root, "ipc", false)
+                          ? "it has an IPC namespace of its own, and the ledger is in the host's (--ipc=host)"
+                          : runtime_shared_prepare(settings, &status);
     if (why == NULL)
         container->sharing =
             runtime_shared_judge(settings, &status, &container->document, json_object_get(container->process, "user"));

@@ -37,7 +37,7 @@ static bool find_outside(const struct runtime_document *config, const char *list
         }
     }
     *outside = id;
-    return json_array_size(mappings) == 0 && !runtime_shared_joins_namespace(config->root);
+    return json_array_size(mappings) == 0 && !runtime_shared_has_namespace(config->root, "user", true);
 }
 
 /* Mounts a tmpfs over a folder, unless there is one already. Returns whether it is there. */

@@ -145,8 +145,9 @@ const char *runtime_shared_prepare(const struct runtime_settings *settings, stru
 /* Decides whether a process may use a directory with this status, by the library's own rules. */
 struct runtime_sharing runtime_shared_judge(const struct runtime_settings *settings, const struct stat *status,
                                             const struct runtime_document *config, const json_t *user);
-/* Returns whether the container joins a user namespace that is there already: its ids are not in the configuration. */
-bool runtime_shared_joins_namespace(const json_t *config);
+/* Returns whether the container has a namespace of a type, or if `joins` whether it joins one that is there already: the ids of a user
+ * namespace are then not in the configuration. */
+bool runtime_shared_has_namespace(const json_t *config, const char *type, bool joins);
 
 /* ---- own.c: a container's own directory ---- */
 

@@ -13,6 +13,8 @@
 #include "common/text.h"
 #include "runtime/runtime.h"
 
+enum { GROUP_LEAST = 1000 }; /* below it are groups of distributions and images */
+
 #define GROUP "sparkguard" /* who share the directory, if the administrator has made this group */
 
 /* Makes the directory: for the group if there is one, else for its owner alone. */
@@ -61,14 +63,15 @@ static bool map(const struct runtime_document *config, const char *list, uint32_
     return json_array_size(mappings) == 0;
 }
 
-bool runtime_shared_joins_namespace(const json_t *config)
+bool runtime_shared_has_namespace(const json_t *config, const char *type, bool joins)
 {
     size_t i;
     json_t *one;
     for (i = 0; (one = json_array_get(json_object_get(json_object_get(config, "linux"), "namespaces"), i)) != NULL;
          i++) {
-        const char *type = json_string_value(json_object_get(one, "type"));
-        if (type != NULL && strcmp(type, "user") == 0 && json_string_value(json_object_get(one, "path")) != NULL)
+        const char *its = json_string_value(json_object_get(one, "type"));
+        if (its != NULL && strcmp(its, type) == 0 &&
+            (!joins || json_string_value(json_object_get(one, "path")) != NULL))
             return true;
     }
     return false;
@@ -94,10 +97,10 @@ struct runtime_sharing runtime_shared_judge(const struct runtime_settings *setti
     struct runtime_sharing sharing = {0};
     uint32_t owner, uid = 0;
     (void)runtime_document_number(config, json_object_get(user, "uid"), &uid);
-    if (runtime_shared_joins_namespace(config->root) || !map(config, "uidMappings", status->st_uid, &owner) ||
-        (owner != 0 && owner != uid))
+    if (runtime_shared_has_namespace(config->root, "user", true) ||
+        !map(config, "uidMappings", status->st_uid, &owner) || (owner != 0 && owner != uid))
         return sharing;
-    if (owner == uid) {
+    if (owner == uid && (status->st_mode & S_IRWXG) == 0) {
         sharing.is_usable = (status->st_mode & 0700) == 0700;
         return sharing;
     }
@@ -105,8 +108,8 @@ struct runtime_sharing runtime_shared_judge(const struct runtime_settings *setti
     if ((status->st_mode & group_bits) != group_bits || !map(config, "gidMappings", status->st_gid, &sharing.group))
         return sharing;
     bool is_member = has_group(config, user, sharing.group);
-    /* The group of root would open files of root, in the image and in what is mounted; and a user's runtime gives no groups. */
-    sharing.needs_group = !is_member && sharing.group != 0 && !settings->is_rootless;
+    /* A group of the system opens files in the image and in what is mounted; and a user's runtime gives no groups. */
+    sharing.needs_group = !is_member && sharing.group >= GROUP_LEAST && !settings->is_rootless;
     sharing.is_usable = is_member || sharing.needs_group;
     return sharing;
 }

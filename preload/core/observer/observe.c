@@ -32,9 +32,19 @@ enum { ENTRY_BYTES = sizeof(struct sg_registry_entry) };
 static struct sg_registry *copy; /* NULL: there is no memory for it, and nothing is known of other processes */
 static bool has_entries;
 
+/* The segment that the file names, while it is copied; NULL: the file is the registry. */
+static const char *attached;
+static uint64_t attached_bytes;
+
 static bool read_whole(int fd, void *to, size_t bytes, uint64_t at)
 {
     size_t read = 0;
+    if (attached != NULL) {
+        if (at > attached_bytes || bytes > attached_bytes - at)
+            return false;
+        memcpy(to, attached + at, bytes);
+        return true;
+    }
     while (read < bytes) {
         long got = sg_sys_pread(fd, (char *)to + read, bytes - read, at + read);
         if (got <= 0)
@@ -77,13 +87,12 @@ static void keep_open(int registry)
     sg_registry_file_read_from(kept);
 }
 
-/* Copies the registry. False: it is none that this version can share, and the copy is empty. */
-static bool read_registry(int fd)
+/* Copies the registry, whose bytes are a file's or a segment's. False: it is none that this version can share, and the copy is
+ * empty. */
+static bool read_bytes(int fd, uint64_t bytes)
 {
     static struct sg_registry header; /* static: too large for a small stack */
-    struct stat info = {0};
-    if (copy == NULL || fd < 0 || sg_sys_fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) ||
-        !read_whole(fd, &header, sizeof header, 0) || !sg_registry_is_usable(&header, (uint64_t)info.st_size))
+    if (!read_whole(fd, &header, sizeof header, 0) || !sg_registry_is_usable(&header, bytes))
         return false;
     uint32_t used = sg_entry_count(&header);
     memcpy(copy, &header, sizeof header);
@@ -95,6 +104,25 @@ static bool read_registry(int fd)
     sg_entry_note_layout(copy, (struct sg_registry_layout){ENTRY_BYTES, header.version == SG_REGISTRY_VERSION});
     (void)sg_registry_mark_dead_in(copy, fd, NULL);
     return true;
+}
+
+static bool read_registry(int fd)
+{
+    struct stat info = {0};
+    struct sg_registry_link link;
+    void *address = NULL;
+    if (copy == NULL || fd < 0 || sg_sys_fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return false;
+    if (sg_registry_link_read(fd, &link) != 0)
+        return read_bytes(fd, (uint64_t)info.st_size);
+    if (sg_registry_link_attach(&link, info.st_gid, true, &address) != 0)
+        return false;
+    attached = address;
+    attached_bytes = link.bytes;
+    bool is_read = read_bytes(fd, link.bytes);
+    attached = NULL;
+    sg_registry_link_detach(address);
+    return is_read;
 }
 
 /* Whether processes have found out that device memory is the machine's. */

@@ -356,9 +356,10 @@ static void report_alone(long error)
     sg_text_add(&text, error == -ENOSPC ? "no room in the machine's ledger or in its file system"
                        : error == -EPROTO
                            ? "the machine's ledger is damaged, or another version's that cannot be shared"
+                       : error == -EXDEV                     ? "the machine's ledger is in another IPC namespace"
                        : error == -EPERM || error == -EACCES ? "the machine's ledger belongs to somebody else"
                                                              : "the machine's ledger cannot be used; errno ");
-    if (error != -ENOSPC && error != -EPROTO && error != -EPERM && error != -EACCES)
+    if (error != -ENOSPC && error != -EPROTO && error != -EXDEV && error != -EPERM && error != -EACCES)
         sg_text_add_number(&text, (uint64_t)-error);
     sg_segment_add_event(what);
 }

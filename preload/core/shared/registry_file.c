@@ -13,10 +13,94 @@
 #include "base/syscall.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
+
+enum { LINK_TRIES = 4 }; /* others may make and remove the file at the same time */
 
 #define OWN_BYTES SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)) /* size of a registry that this version makes */
+
+/* ---- the segment of a group ---------------------------------------------------------------------------------------- */
+
+/* The mode of a segment, and its size beyond any registry. */
+enum { SEGMENT_MODE = 0660 };
+#define SEGMENT_BYTES_MAX SG_REGISTRY_BYTES(SG_ENTRY_BYTES_MAX)
+
+/* The inode of this process's IPC namespace; 0 if unknown. */
+static uint64_t ipc_namespace(void)
+{
+    struct stat info = {0};
+    return sg_sys_stat("/proc/self/ns/ipc", &info) == 0 ? info.st_ino : 0;
+}
+
+long sg_registry_link_read(int fd, struct sg_registry_link *link)
+{
+    long length = sg_sys_pread(fd, link, sizeof *link, 0);
+    return length == (long)sizeof *link && link->magic == SG_REGISTRY_LINK_MAGIC ? 0 : -ENOENT;
+}
+
+/* The kernel's answers for an identifier that is no segment's, or that of one which is gone, are one. */
+static long as_stale(long error)
+{
+    return error == -EINVAL || error == -EIDRM ? -ESTALE : error;
+}
+
+long sg_registry_link_attach(const struct sg_registry_link *link, uint32_t group, bool is_read_only, void **address)
+{
+    struct shmid_ds info = {0};
+    if (link->version != SG_REGISTRY_VERSION || link->bytes < sizeof(struct sg_registry) ||
+        link->bytes > SEGMENT_BYTES_MAX)
+        return -EPROTO;
+    if (link->ipc_namespace != ipc_namespace())
+        return -EXDEV;
+    long result = sg_syscall(SYS_shmctl, link->segment, IPC_STAT, (long)&info, 0, 0, 0);
+    if (result < 0)
+        return as_stale(result);
+    if (info.shm_perm.gid != group || (info.shm_perm.mode & 0777) != SEGMENT_MODE || info.shm_segsz != link->bytes)
+        return -ESTALE; /* the number is another segment's by now */
+    result = sg_syscall(SYS_shmat, link->segment, 0, is_read_only ? SHM_RDONLY : 0, 0, 0, 0);
+    if (sg_is_error((void *)result))
+        return as_stale(result);
+    *address = (void *)result;
+    return 0;
+}
+
+void sg_registry_link_detach(void *address)
+{
+    (void)sg_syscall(SYS_shmdt, (long)address, 0, 0, 0, 0, 0);
+}
+
+long sg_registry_link_make(uint64_t bytes, uint32_t group, struct sg_registry_link *link, void **address)
+{
+    struct shmid_ds info = {0};
+    long segment = sg_syscall(SYS_shmget, IPC_PRIVATE, (long)bytes, IPC_CREAT | IPC_EXCL | 0600, 0, 0, 0);
+    if (segment < 0)
+        return segment;
+    long result = sg_syscall(SYS_shmat, segment, 0, 0, 0, 0, 0);
+    bool is_attached = !sg_is_error((void *)result);
+    if (is_attached) {
+        *address = (void *)result;
+        result = sg_syscall(SYS_shmctl, segment, IPC_STAT, (long)&info, 0, 0, 0);
+        info.shm_perm.gid = group;
+        info.shm_perm.mode = SEGMENT_MODE;
+        if (result == 0)
+            result = sg_syscall(SYS_shmctl, segment, IPC_SET, (long)&info, 0, 0, 0);
+    }
+    (void)sg_syscall(SYS_shmctl, segment, IPC_RMID, 0, 0, 0, 0);
+    if (result != 0 && is_attached)
+        sg_registry_link_detach(*address);
+    *link = (struct sg_registry_link){.magic = SG_REGISTRY_LINK_MAGIC,
+                                      .version = SG_REGISTRY_VERSION,
+                                      .segment = (int32_t)segment,
+                                      .bytes = bytes,
+                                      .ipc_namespace = ipc_namespace()};
+    return result;
+}
+
+/* ---- the file -------------------------------------------------------------------------------------------------------- */
 
 static void name_file(char path[SG_PATH_CAPACITY + 80], bool is_temporary)
 {
@@ -70,25 +154,33 @@ static bool is_group_shared(void)
     return sg_segment_file_mode() == SG_DIRECTORY_SHARED_MODE;
 }
 
-static long fill_file(int fd)
+static void fill_header(struct sg_registry *registry)
 {
-    static const struct sg_registry header = {.magic = SG_REGISTRY_MAGIC,
-                                              .version = SG_REGISTRY_VERSION,
-                                              .entry_bytes = sizeof(struct sg_registry_entry),
-                                              .entry_capacity = SG_ENTRY_CAPACITY};
+    registry->magic = SG_REGISTRY_MAGIC;
+    registry->version = SG_REGISTRY_VERSION;
+    registry->entry_bytes = sizeof(struct sg_registry_entry);
+    registry->entry_capacity = SG_ENTRY_CAPACITY;
+}
+
+/* Fills a new file: with what a link has, or with an empty registry. */
+static long fill_file(int fd, const struct sg_registry_link *link)
+{
+    static struct sg_registry header; /* static as in make_file */
+    const void *content = link != NULL ? (const void *)link : &header;
+    const size_t bytes = link != NULL ? sizeof *link : sizeof header;
+    fill_header(&header);
     long result = sg_sys_fchmod(fd, is_group_shared() ? 0660 : 0600);
     if (result == 0)
-        result = sg_file_allocate(fd, 0, OWN_BYTES);
+        result = sg_file_allocate(fd, 0, link != NULL ? sizeof *link : OWN_BYTES);
     if (result != 0)
         return result;
-    result = sg_file_write_at(fd, &header, sizeof header, 0);
-    return result == (long)sizeof header ? 0 : result < 0 ? result : -EIO;
+    result = sg_file_write_at(fd, content, bytes, 0);
+    return result == (long)bytes ? 0 : result < 0 ? result : -EIO;
 }
 
 /* Creates the file without a name, or under a temporary name if O_TMPFILE is not supported. Links it to the real name
- * when it is complete, because this process may be killed at any instruction. Another process may be faster, which is
- * no error. */
-static long make_file(void)
+ * when it is complete, because this process may be killed at any instruction. Another process may be faster: -EEXIST. */
+static long make_file(const struct sg_registry_link *link)
 {
     static char path[SG_PATH_CAPACITY + 80],
         real_path[SG_PATH_CAPACITY + 80]; /* static because too large for a stack; the decision lock protects them */
@@ -100,25 +192,25 @@ static long make_file(void)
     if (fd >= 0) {
         sg_text_add(&text, "/proc/self/fd/");
         sg_text_add_number(&text, (uint64_t)fd);
-        long result = fill_file((int)fd);
+        long result = fill_file((int)fd, link);
         result = result == 0 ? sg_sys_linkat((int)SG_AT_FDCWD, open_path, real_path) : result;
         (void)sg_sys_close((int)fd);
         if (result == 0 || result == -EEXIST || result == -ENOSPC)
-            return result == -EEXIST ? 0 : result;
+            return result;
     }
     fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return fd;
-    long result = fill_file((int)fd);
+    long result = fill_file((int)fd, link);
     /* link and not rename, which would replace a file that another process has made meanwhile. */
     result = result == 0 ? sg_sys_linkat((int)SG_AT_FDCWD, path, real_path) : result;
     (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
     (void)sg_sys_close((int)fd);
-    return result == -EEXIST ? 0 : result;
+    return result;
 }
 
-/* Validates the file before it is mapped: a usable registry, with all blocks allocated, and owned by this user or root
- * unless a group shares the directory. 0 or -errno. */
+/* Validates the file before it is mapped: a usable registry, with all blocks allocated, and if `must_be_ours` owned by this user or
+ * root. 0 or -errno. */
 static long check_file(int fd, bool must_be_ours, struct stat *info, struct sg_registry_layout *layout)
 {
     static struct sg_registry header; /* static as in make_file */
@@ -126,7 +218,7 @@ static long check_file(int fd, bool must_be_ours, struct stat *info, struct sg_r
     if (result != 0)
         return result;
     uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
-    bool is_ours = !must_be_ours || info->st_uid == user || info->st_uid == 0 || is_group_shared();
+    bool is_ours = !must_be_ours || info->st_uid == user || info->st_uid == 0;
     if (!S_ISREG(info->st_mode) || !is_ours)
         return -EPERM;
     if (info->st_size < (off_t)sizeof header)
@@ -147,47 +239,161 @@ static struct {
 } mapped_last;
 static int observed_fd = -1; /* the observer's; -1: none */
 
-/* Maps the file that is open as `fd`, and closes it. */
-static long map_open(struct sg_registry_file *file, long fd, bool must_be_ours)
+/* Maps the registry in an open file. */
+static long map_file(int fd, bool must_be_ours, struct sg_registry_layout *layout, struct stat *info, void **mapped)
 {
-    struct stat info = {0};
-    struct sg_registry_layout layout = {0};
-    if (fd < 0)
-        return fd;
-    long result = check_file((int)fd, must_be_ours, &info, &layout);
-    void *mapped = NULL;
-    if (result == 0) {
-        mapped =
-            sg_sys_mmap(NULL, SG_REGISTRY_BYTES(layout.entry_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
-        result = sg_is_error(mapped) ? (long)mapped : 0;
-    }
-    (void)sg_sys_close((int)fd);
+    long result = check_file(fd, must_be_ours, info, layout);
     if (result != 0)
         return result;
+    *mapped = sg_sys_mmap(NULL, SG_REGISTRY_BYTES(layout->entry_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return sg_is_error(*mapped) ? (long)*mapped : 0;
+}
+
+/* Maps a registry that only this user and root can write to, and makes it if there is none. */
+static long map_own(struct sg_registry_layout *layout, struct stat *info, void **mapped)
+{
+    long fd = sg_registry_file_open(O_RDWR);
+    if (fd == -ENOENT) {
+        long result = make_file(NULL);
+        fd = result == 0 || result == -EEXIST ? sg_registry_file_open(O_RDWR) : result;
+    }
+    if (fd < 0)
+        return fd;
+    long result = map_file((int)fd, true, layout, info, mapped);
+    (void)sg_sys_close((int)fd);
+    return result;
+}
+
+/* Makes a segment and the file that names it. -EEXIST: another process was faster. The segment is there as long as it is attached: the
+ * caller lets go of *made when it has found it by the file, as others do. */
+static long make_linked(uint32_t group, void **made)
+{
+    struct sg_registry_link link;
+    long result = sg_registry_link_make(OWN_BYTES, group, &link, made);
+    if (result != 0)
+        return result;
+    fill_header(*made);
+    result = make_file(&link);
+    if (result == 0)
+        return 0;
+    sg_registry_link_detach(*made);
+    *made = NULL;
+    return result;
+}
+
+/* Removes a file that names no segment any more, or that is something else: whoever put it there may do so again. */
+static void remove_stale(void)
+{
+    static char path[SG_PATH_CAPACITY + 80]; /* static as in make_file */
+    name_file(path, false);
+    (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
+}
+
+/* Whether an error of opening the file is that of a link, or of another member's own file, in its place. */
+static bool is_in_the_way(long error)
+{
+    return error == -ELOOP || error == -EACCES || error == -ENXIO;
+}
+
+/* Attaches the segment that the file names. -ESTALE: it names none. */
+static long attach_named(uint32_t group, struct sg_registry_link *link, struct stat *info, void **mapped)
+{
+    long fd = sg_registry_file_open(O_RDWR);
+    if (fd < 0)
+        return is_in_the_way(fd) ? -ESTALE : fd;
+    long result = sg_sys_fstat((int)fd, info);
+    if (result == 0)
+        result = S_ISREG(info->st_mode) && sg_registry_link_read((int)fd, link) == 0
+                     ? sg_registry_link_attach(link, group, false, mapped)
+                     : -ESTALE;
+    (void)sg_sys_close((int)fd);
+    return result;
+}
+
+/* Checks what was attached, and lets go of what cannot be shared. */
+static long check_attached(const struct sg_registry_link *link, struct sg_registry_layout *layout, void **mapped)
+{
+    const struct sg_registry *registry = *mapped;
+    layout->entry_bytes = registry->entry_bytes; /* read once: members may write anything there later */
+    layout->is_this_version = registry->version == SG_REGISTRY_VERSION;
+    if (sg_registry_is_usable(registry, link->bytes) && SG_REGISTRY_BYTES(layout->entry_bytes) <= link->bytes)
+        return 0;
+    sg_registry_link_detach(*mapped);
+    return -EPROTO;
+}
+
+/* Attaches what the file names, or makes both. */
+static long map_linked(struct sg_registry_layout *layout, struct stat *info, void **mapped)
+{
+    struct sg_registry_link link;
+    struct stat directory = {0};
+    long result = sg_sys_stat(sg_options.dir, &directory);
+    if (result != 0)
+        return result;
+    result = attach_named(directory.st_gid, &link, info, mapped);
+    for (int i = 0; i < LINK_TRIES && (result == -ESTALE || result == -ENOENT); i++) {
+        void *made = NULL;
+        if (result == -ESTALE)
+            remove_stale();
+        result = make_linked(directory.st_gid, &made);
+        if (result == 0 || result == -EEXIST)
+            result = attach_named(directory.st_gid, &link, info, mapped);
+        if (made != NULL)
+            sg_registry_link_detach(made);
+    }
+    if (result != 0)
+        return result == -ENOENT ? -ESTALE : result;
+    return check_attached(&link, layout, mapped);
+}
+
+/* Maps what is there for a tool: another user's file, or the segment that it names. */
+static long map_any(struct sg_registry_layout *layout, struct stat *info, void **mapped)
+{
+    struct sg_registry_link link;
+    long fd = sg_registry_file_open(O_RDWR);
+    if (fd < 0)
+        return fd;
+    bool is_link = sg_registry_link_read((int)fd, &link) == 0;
+    long result = is_link ? sg_sys_fstat((int)fd, info) : map_file((int)fd, false, layout, info, mapped);
+    if (is_link && result == 0)
+        result = sg_registry_link_attach(&link, info->st_gid, false, mapped);
+    (void)sg_sys_close((int)fd);
+    return is_link && result == 0 ? check_attached(&link, layout, mapped) : result;
+}
+
+static void note_mapped(struct sg_registry_file *file, void *mapped, struct sg_registry_layout layout,
+                        struct stat *info)
+{
     sg_entry_note_layout(mapped, layout);
-    sg_store(&mapped_last.device, (uint64_t)info.st_dev);
-    sg_store(&mapped_last.inode, (uint64_t)info.st_ino);
+    sg_store(&mapped_last.device, (uint64_t)info->st_dev);
+    sg_store(&mapped_last.inode, (uint64_t)info->st_ino);
     file->registry = mapped;
     file->entry_bytes = layout.entry_bytes;
-    file->device = info.st_dev;
-    file->inode = info.st_ino;
-    file->directory = sg_sys_stat(sg_options.dir, &info) == 0 ? info.st_ino : 0;
-    return 0;
+    file->device = info->st_dev;
+    file->inode = info->st_ino;
+    file->directory = sg_sys_stat(sg_options.dir, info) == 0 ? info->st_ino : 0;
 }
 
 long sg_registry_file_map(struct sg_registry_file *file)
 {
-    long fd = sg_registry_file_open(O_RDWR);
-    if (fd == -ENOENT) {
-        long result = make_file();
-        fd = result == 0 ? sg_registry_file_open(O_RDWR) : result;
-    }
-    return map_open(file, fd, true);
+    struct stat info = {0};
+    struct sg_registry_layout layout = {0};
+    void *mapped = NULL;
+    long result = is_group_shared() ? map_linked(&layout, &info, &mapped) : map_own(&layout, &info, &mapped);
+    if (result == 0)
+        note_mapped(file, mapped, layout, &info);
+    return result;
 }
 
 long sg_registry_file_map_any(struct sg_registry_file *file)
 {
-    return map_open(file, sg_registry_file_open(O_RDWR), false);
+    struct stat info = {0};
+    struct sg_registry_layout layout = {0};
+    void *mapped = NULL;
+    long result = map_any(&layout, &info, &mapped);
+    if (result == 0)
+        note_mapped(file, mapped, layout, &info);
+    return result;
 }
 
 /* Opens the file that was mapped last. -ESTALE: another one has its name. */

@@ -132,6 +132,60 @@ def test_no_other_member_reads_the_arguments_or_cuts_the_record(guard, program, 
     assert secret.encode() not in data
 
 
+HARM = {  # what a member does to the registry's file
+    "cut": "true >{ledger}", "replace": "true >{ledger}.new && mv {ledger}.new {ledger}", "remove": "rm -f {ledger}",
+    "fill": "head -c 2000000 /dev/urandom >{ledger}", "link": "ln -sf /etc/passwd {ledger}",
+    "close": "rm -f {ledger} && umask 077 && true >{ledger}", "pipe": "rm -f {ledger} && mkfifo {ledger}",
+}
+
+
+@needs_root
+@pytest.mark.parametrize("how", HARM)
+def test_what_a_member_does_to_the_ledger_ends_nobodys_program_and_the_next_ones_share(guard, build, shared, how):
+    """The registry is no file: it has no size that anybody could change."""
+    take, ledger = build / "tests/programs/admit_take", guard.directory / "machine.ledger"
+    options = {"extra_groups": [GROUP], "stdin": subprocess.PIPE}
+    env = {"SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "@job", "SPARKGUARD_LIMIT": "100M"}
+    with guard.popen([take, "malloc", "60M", "wait", "malloc", "16M"], user=ALICE, group=ALICE, env=env, **options) as hers:
+        assert [hers.stdout.readline() for _ in range(2)] == ["ok\n", "ready\n"]
+        assert ledger.stat().st_size < 4096, "only a name of the registry"
+        assert shared(BOB, take, "malloc", "60M", SPARKGUARD_JOB="@job", SPARKGUARD_LIMIT="100M").stdout == "ENOMEM\n"
+        done = subprocess.run(["setpriv", f"--reuid={BOB}", f"--regid={BOB}", f"--groups={GROUP}", "sh", "-c", HARM[how].format(ledger=ledger)])
+        assert done.returncode == 0
+        with guard.popen([take, "malloc", "60M", "wait"], user=BOB, group=BOB, env=env, **options) as his:
+            assert [his.stdout.readline() for _ in range(2)] == ["ok\n", "ready\n"] or how == "cut"
+            third = shared(BOB, take, "malloc", "60M", SPARKGUARD_JOB="@job", SPARKGUARD_LIMIT="100M")
+            assert third.stdout == "ENOMEM\n", "the next ones share again"
+            his.communicate("\n", timeout=60)
+        said, errors = hers.communicate("\n", timeout=60)
+        assert (hers.returncode, said) == (0, "ok\n"), errors
+
+
+@needs_root
+def test_the_segment_is_gone_with_its_last_process(guard, program, shared):
+    before = subprocess.run(["ipcs", "-m"], capture_output=True, text=True).stdout
+    assert shared(ALICE, program("dir_hold")).returncode == 0
+    assert (guard.directory / "machine.ledger").exists()
+    assert subprocess.run(["ipcs", "-m"], capture_output=True, text=True).stdout == before
+    assert shared(BOB, program("dir_hold")).returncode == 0
+    report = subprocess.run([guard.build / "sparkguard-report", "--json", "--all", "--dir", guard.directory], capture_output=True, text=True)
+    assert report.returncode == 0 and all(p["sharing"] for job in json.loads(report.stdout)["jobs"] for p in job["processes"])
+
+
+@needs_root
+def test_a_process_of_another_ipc_namespace_decides_alone(guard, build, shared):
+    """It can have no segment of this one, and the report says so."""
+    take = build / "tests/programs/admit_take"
+    with guard.popen([take, "malloc", "60M", "wait"], env={"SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "one"}, stdin=subprocess.PIPE) as one:
+        assert [one.stdout.readline() for _ in range(2)] == ["ok\n", "ready\n"]
+        done = guard.run(["unshare", "--ipc", take, "malloc", "60M"], env={"SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "other"})
+        assert done.stdout == "ok\n", done.stderr
+        one.communicate("\n", timeout=60)
+    said = subprocess.run([guard.build / "sparkguard-report", "--json", "--all", "--dir", guard.directory], capture_output=True, text=True).stdout
+    jobs = {job["job"]: job for job in json.loads(said)["jobs"]}
+    assert any("in another IPC namespace" in event["what"] for p in jobs["other"]["processes"] for event in p["events"])
+
+
 # ---- what cannot be used ---------------------------------------------------------------------------------------------
 
 
