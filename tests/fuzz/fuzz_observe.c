@@ -6,12 +6,29 @@
 
 #include "base/options.h"
 #include "observer/observe.h"
+#include "shared/registry_file.h"
 
 enum { ENTRIES = 8 };
 
 FUZZ_CAPACITY(sizeof(struct sg_registry) + ENTRIES * sizeof(struct sg_registry_entry));
 
-/* A registry with entries whose owners live. The first byte of an input decides which version made it, and where it ends. */
+/* Puts the registry into a segment, which the file names, as where a group shares the directory. The last bytes of an input change what
+ * the file says. */
+static void put_segment(const void *registry, uint64_t bytes, const uint8_t *data, size_t size)
+{
+    static void *segment;
+    struct sg_registry_link link;
+    if (segment != NULL)
+        sg_registry_link_detach(segment);
+    fuzz_need(sg_registry_link_make(bytes, getegid(), &link, &segment) == 0, "segment");
+    memcpy(segment, registry, bytes);
+    if (size % 3 == 0)
+        memcpy(&link.version, data + size - (size < 20 ? size : 20), size < 20 ? size : 20);
+    fuzz_put("live/" SG_REGISTRY_NAME, &link, sizeof link);
+}
+
+/* A registry with entries whose owners live. The first byte of an input decides which version made it, where it ends, and whether the
+ * file names a segment. */
 static void put_registry(const uint8_t *data, size_t size)
 {
     static union {
@@ -33,6 +50,8 @@ static void put_registry(const uint8_t *data, size_t size)
     if (size > 1)
         fuzz_patch(&whole, fuzz_room, data + 1, size - 1);
     fuzz_put("live/" SG_REGISTRY_NAME, &whole, SG_REGISTRY_BYTES(entry_bytes));
+    if (kind % 8 >= 4)
+        put_segment(&whole, SG_REGISTRY_BYTES(entry_bytes), data, size);
     if (kind % 4 >= 2) /* its owner cuts it */
         fuzz_need(truncate(fuzz_path("live/" SG_REGISTRY_NAME), kind * 64) == 0, "truncate");
 }
