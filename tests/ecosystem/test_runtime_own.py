@@ -118,6 +118,32 @@ def test_of_ended_containers_the_last_directories_are_kept(runtime, bundle):
     assert {"box19", "young", "last"} <= kept and len(kept) == 16 + 3 and "box0" not in kept and not (runtime.containers / "box0").exists()
 
 
+def test_the_history_of_a_container_is_the_hosts_where_the_administrator_says_so(runtime, bundle):
+    """Of what the container left only records are copied, and no more than a bound; links lead nowhere."""
+    history, own = runtime.folder / "history", runtime.containers / "box"
+    private = runtime.folder / "private.segment"
+    private.write_text("root's own")
+    for lines in ({}, {"history": history}):
+        runtime.create(bundle, **lines)
+        (own / "1-0000000000000001.segment").write_bytes(b"record")
+        (own / "1-0000000000000001.timeline").write_bytes(b"times")
+        (own / "2-0000000000000002.segment").unlink(missing_ok=True)
+        (own / "2-0000000000000002.segment").symlink_to(private)
+        (own / "3-0000000000000003.segment").write_bytes(bytes((1 << 20) + 1))
+        (own / "program").write_bytes(b"x")
+        os.chmod(own / "program", 0o4755)
+        for number in range(300):
+            (own / f"4-{number:016x}.segment").write_bytes(b"r")
+        if not (own / "5-0000000000000005.segment").exists():
+            os.mkfifo(own / "5-0000000000000005.segment")
+        runtime.passes_on("delete", "--force", "box", **lines)
+        assert history.exists() == bool(lines)
+    kept = {path.name: path for path in (history / "box").iterdir()}
+    assert 0 < len(kept) <= 256 and "program" not in kept and not any(path.is_symlink() or path.is_fifo() for path in kept.values())
+    assert not {"2-0000000000000002.segment", "3-0000000000000003.segment", "5-0000000000000005.segment"} & set(kept)
+    assert stat.S_IMODE((history / "box").stat().st_mode) == 0o700 and {stat.S_IMODE(path.stat().st_mode) for path in kept.values()} == {0o600}
+
+
 def test_a_member_of_the_shared_group_cannot_take_records_away(runtime, bundle):
     """Records lay in the directory that the group writes, and exec ran unguarded without."""
     os.chown(runtime.shared, 0, GROUP)

@@ -376,6 +376,8 @@ void runtime_container_delete(const struct runtime_settings *settings, const str
     if (arguments->id == NULL)
         return;
     char *state = state_folder(settings, arguments);
+    if (!runtime_record_is_anothers(settings->containers, arguments->id, state))
+        runtime_own_keep(settings, arguments->id);
     runtime_record_remove(settings->containers, arguments->id, state, arguments->is_forced);
 }
 

@@ -17,9 +17,13 @@
 
 #include "common/text.h"
 #include "runtime/runtime.h"
+#include "sparkguard_abi.h"
 
 /* The directories of ended containers that are kept, for the report; younger ones than YOUNG_SECONDS may be in the making. */
 enum { KEPT = 16, YOUNG_SECONDS = 60, SCANNED_MAX = 4096, FILES_MAX = 65536 };
+
+/* What is copied of a container that has ended, which may have put anything there; and of how many. */
+enum { COPIED_FILES = 256, COPIED_FILE_BYTES = 1 << 20, COPIED_BYTES = 16 << 20, COPIED_NAME = 80, HISTORIES = 64 };
 
 /* Stores the number that an id of the container has for this runtime. Returns false if it has none that is known. */
 static bool find_outside(const struct runtime_document *config, const char *list, uint32_t id, uint32_t *outside)
@@ -108,6 +112,53 @@ struct ended {
     time_t changed;
 };
 
+/* Returns whether a name is that of a record or a time line. */
+static bool is_record(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return name[0] != '.' && strlen(name) < COPIED_NAME && end != NULL &&
+           (strcmp(end, SG_SEGMENT_SUFFIX) == 0 || strcmp(end, SG_TIMELINE_SUFFIX) == 0);
+}
+
+/* Copies a file. Returns how many bytes it has; 0: it is none that a guarded program makes, or it could not be copied. */
+static size_t copy_record(int from, int to, const char *name)
+{
+    static char bytes[COPIED_FILE_BYTES];
+    struct stat status;
+    ssize_t length = 0;
+    int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (in < 0)
+        return 0;
+    if (fstat(in, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 1 &&
+        status.st_size <= COPIED_FILE_BYTES)
+        length = read(in, bytes, sizeof bytes);
+    close(in);
+    int out = length > 0 ? openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
+    if (out < 0)
+        return 0;
+    bool is_good = write(out, bytes, (size_t)length) == length;
+    close(out);
+    if (!is_good)
+        (void)unlinkat(to, name, 0);
+    return is_good ? (size_t)length : 0;
+}
+
+static void copy_records(int from, int to)
+{
+    size_t bytes = 0;
+    int copy = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), seen = 0, files = 0;
+    DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
+    if (list == NULL && copy >= 0)
+        close(copy);
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL && seen < SCANNED_MAX; seen++)
+        if (files < COPIED_FILES && bytes < COPIED_BYTES && is_record(entry->d_name)) {
+            bytes += copy_record(from, to, entry->d_name);
+            files++;
+        }
+    if (list != NULL)
+        closedir(list);
+}
+
 static int compare_ended(const void *a, const void *b)
 {
     const struct ended *one = a, *other = b;
@@ -127,7 +178,7 @@ static bool is_ended(int above, const char *name, time_t *changed)
     return status.st_ctime + YOUNG_SECONDS <= time(NULL);
 }
 
-void runtime_own_sweep(const char *containers)
+static void sweep(const char *containers, size_t kept)
 {
     static struct ended ended[SCANNED_MAX];
     size_t count = 0;
@@ -142,8 +193,33 @@ void runtime_own_sweep(const char *containers)
     if (list != NULL)
         closedir(list);
     qsort(ended, count, sizeof ended[0], compare_ended);
-    for (size_t i = KEPT; i < count; i++)
+    for (size_t i = kept; i < count; i++)
         remove_own(containers, above, ended[i].name);
     if (above >= 0)
         close(above);
+}
+
+void runtime_own_sweep(const char *containers)
+{
+    sweep(containers, KEPT);
+}
+
+void runtime_own_keep(const struct runtime_settings *settings, const char *id)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    if (settings->history == NULL || !runtime_record_is_name(id))
+        return;
+    int above = open(settings->containers, flags), from = above >= 0 ? openat(above, id, flags) : -1;
+    int histories = from >= 0 ? runtime_record_open_folder(settings->history) : -1;
+    if (histories >= 0)
+        (void)mkdirat(histories, id, 0700);
+    int to = histories >= 0 ? openat(histories, id, flags) : -1;
+    if (to >= 0)
+        copy_records(from, to);
+    const int opened[] = {above, from, histories, to};
+    for (size_t i = 0; i < sizeof opened / sizeof opened[0]; i++)
+        if (opened[i] >= 0)
+            close(opened[i]);
+    if (to >= 0)
+        sweep(settings->history, HISTORIES);
 }

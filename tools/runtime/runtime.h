@@ -64,6 +64,7 @@ struct runtime_settings {
     char *library;      /* of the host */
     char *shared;       /* of the host: for containers that share */
     char *containers;   /* of the host: records and own directories of containers */
+    char *history;      /* of the host: where records of ended containers are kept; NULL: nowhere */
     char *log;
     char *wrong;      /* a line of the file that was not understood; NULL: none */
     const char *conf; /* the file's path */
@@ -155,6 +156,9 @@ bool runtime_shared_has_namespace(const json_t *config, const char *type, bool j
  * path; NULL: it cannot be had on the host. The caller frees. */
 char *runtime_own_prepare(const struct runtime_settings *settings, const struct runtime_document *config,
                           const json_t *user, const char *id);
+/* Copies the records in CONTAINERS/ID to HISTORY/ID, if the administrator has named a history: what a container that has ended can have put
+ * there is bounded, and so is the number of containers. */
+void runtime_own_keep(const struct runtime_settings *settings, const char *id);
 /* Removes the directories of containers without a record, but for the 16 that ended last. */
 void runtime_own_sweep(const char *containers);
 

@@ -45,6 +45,7 @@ static void take(struct runtime_settings *settings, const char *key, const char 
                    : strcmp(key, "shared") == 0     ? &settings->shared
                    : strcmp(key, "log") == 0        ? &settings->log
                    : strcmp(key, "containers") == 0 ? &settings->containers
+                   : strcmp(key, "history") == 0    ? &settings->history
                                                     : NULL;
     bool is_path = value[0] == '/' || (value[0] != '\0' && place == &settings->next);
     if (place != NULL && is_path) {
