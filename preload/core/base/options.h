@@ -2,7 +2,7 @@
  * options.h - the options of this process, read once from the environment.
  *
  * The constructor reads them, or a slow path that runs before it. Afterwards they are constant, except first_pid, which
- * set-up sets, and dir, which sg_options_default_dir sets. Any thread.
+ * set-up sets, and dir, which sg_directory_choose() of directory.c sets. Any thread.
  */
 #ifndef SG_PRELOAD_BASE_OPTIONS_H
 #define SG_PRELOAD_BASE_OPTIONS_H
