@@ -213,7 +213,7 @@ def test_a_process_that_joins_a_guarded_container_is_guarded(runtime, bundle, pr
     runtime.create(bundle)
     runtime.passes_on("exec", *(word.replace("P", str(process)) if word.endswith("P") else word for word in words), "box")
     assert variables_of(process) == {"A": "b", "LD_PRELOAD": LIBRARY, "SPARKGUARD_DIR": OWN, "SPARKGUARD_HISTORY": "off",
-                                     "SPARKGUARD_JOB": "box", "SPARKGUARD_LIMIT": "10G"}
+                                     "SPARKGUARD_JOB": "box", "SPARKGUARD_LIMIT": "10G", "MIMALLOC_ARENA_EAGER_COMMIT": "0"}
     assert str(UNLIMITED) in process.read_text()
 
 
@@ -263,7 +263,8 @@ def test_variables_on_the_command_line_of_exec_come_with_the_guards(runtime, bun
     assert words[: len(given)] == given and words[words.index("box") :] == ["box", "sh", "-c", "x"]
     assert set(added[::2]) == {"--env"}
     assert dict(word.split("=", 1) for word in added[1::2]) == {
-        "LD_PRELOAD": f"{LIBRARY}:{own}" if own else LIBRARY, "SPARKGUARD_DIR": OWN, "SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "box"}
+        "LD_PRELOAD": f"{LIBRARY}:{own}" if own else LIBRARY, "SPARKGUARD_DIR": OWN, "SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "box",
+        "MIMALLOC_ARENA_EAGER_COMMIT": "0"}
     runtime.passes_on("exec", "--cwd", "/", "box", "sh", "--env", "A=b")
 
 
