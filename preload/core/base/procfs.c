@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/pages.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,16 +18,23 @@
 static uint32_t owner_pid SG_AT_FORK; /* (atomic) the process that owns this memory; 0: not known yet */
 static uint64_t owner_shown_pid; /* (atomic) if owner_pid is 1: its pid in the PID namespace of the mounted /proc */
 
-static long read_file(uint32_t pid, const char *name, char *buffer, size_t capacity)
+enum { PATH_CAPACITY = 48 };
+
+static void put_path(uint32_t pid, const char *name, char path[PATH_CAPACITY])
 {
-    char path[48];
-    struct sg_text text = sg_text_begin(path, sizeof path);
+    struct sg_text text = sg_text_begin(path, PATH_CAPACITY);
     sg_text_add(&text, "/proc/");
     if (pid != 0)
         sg_text_add_number(&text, pid);
     else
         sg_text_add(&text, "self");
     sg_text_add(&text, name);
+}
+
+static long read_file(uint32_t pid, const char *name, char *buffer, size_t capacity)
+{
+    char path[PATH_CAPACITY];
+    put_path(pid, name, path);
     return sg_text_read_file(path, buffer, capacity);
 }
 
@@ -49,32 +57,61 @@ void sg_procfs_note_swap(bool is_swapped)
     sg_store_relaxed(&has_no_swap, is_swapped ? 0u : 1u);
 }
 
-/* A field of /proc/PID/status in bytes. `label` begins with the line break before the field's name. */
-static uint64_t status_bytes(const char *content, const char *label)
+static void take_status_line(const char *line, uint64_t *anonymous_bytes, uint64_t *swapped_bytes)
 {
-    const char *found = strstr(content, label), *cursor = found != NULL ? found + strlen(label) : "";
-    while (*cursor == '\t')
-        cursor++;
-    return sg_text_read_number(&cursor) * 1024;
+    uint64_t *field = strncmp(line, "RssAnon:", 8) == 0  ? anonymous_bytes
+                      : strncmp(line, "VmSwap:", 7) == 0 ? swapped_bytes
+                                                         : NULL;
+    if (field == NULL)
+        return;
+    for (line = strchr(line, ':') + 1; *line == '\t' || *line == ' '; line++)
+        ;
+    *field = sg_text_read_number(&line) * 1024;
+}
+
+/* Reads /proc/PID/status in pieces, for the groups of the user, which come first, may fill pages. The kernel makes the
+ * whole text at the first read. A line that is longer than a piece is none of those that are looked for. */
+static bool read_status(uint32_t pid, uint64_t *anonymous_bytes, uint64_t *swapped_bytes)
+{
+    char content[512];
+    put_path(pid, "/status", content);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, content, O_RDONLY | O_CLOEXEC, 0), got = 1;
+    *anonymous_bytes = *swapped_bytes = 0;
+    for (size_t kept = 0; fd >= 0 && got > 0;) {
+        got = sg_sys_read((int)fd, content + kept, sizeof content - kept);
+        if (got == -EINTR) {
+            got = 1;
+            continue;
+        }
+        char *line = content, *end = content + kept + (got > 0 ? (size_t)got : 0), *next;
+        while ((next = memchr(line, '\n', (size_t)(end - line))) != NULL) {
+            *next = '\0';
+            take_status_line(line, anonymous_bytes, swapped_bytes);
+            line = next + 1;
+        }
+        kept = line == content && end == content + sizeof content ? 0 : (size_t)(end - line);
+        memmove(content, line, kept);
+    }
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    return fd >= 0 && got == 0;
 }
 
 /* The kernel reads `data` before the anonymous pages (task_statm), and those just before VmSwap (task_mem). */
 bool sg_procfs_missing_bytes(uint32_t pid, uint64_t *bytes, uint64_t *swapped_bytes)
 {
-    char content[2048];
-    if (read_file(pid, "/statm", content, 256) <= 0)
+    char content[256];
+    if (read_file(pid, "/statm", content, sizeof content) <= 0)
         return false;
     const char *cursor = content;
     uint64_t field[6];
     for (unsigned i = 0; i < SG_ARRAY_LENGTH(field); i++)
         field[i] = sg_text_read_number(&cursor);
-    uint64_t page = sg_page_bytes(), data = field[5] * page;
+    uint64_t page = sg_page_bytes(), data = field[5] * page, anonymous;
     uint64_t present = field[1] > field[2] ? (field[1] - field[2]) * page : 0;
     *swapped_bytes = 0;
-    if (sg_load_relaxed(&has_no_swap) == 0 && read_file(pid, "/status", content, sizeof content) > 0) {
-        *swapped_bytes = status_bytes(content, "\nVmSwap:");
-        present = status_bytes(content, "\nRssAnon:") + *swapped_bytes;
-    }
+    if (sg_load_relaxed(&has_no_swap) == 0 && read_status(pid, &anonymous, swapped_bytes))
+        present = anonymous + *swapped_bytes;
     *bytes = data > present ? data - present : 0;
     return data != 0;
 }

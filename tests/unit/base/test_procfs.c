@@ -5,6 +5,7 @@
 
 #include "base/procfs.h"
 
+#include <grp.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -90,10 +91,37 @@ PLAIN_TEST(private_bytes_of_a_child_are_what_its_end_would_give_back)
     (void)munmap(block, 64 * MIB);
 }
 
+/* A user of many groups, whose numbers come before the sizes in /proc/PID/status: 0 is right. */
+static int is_in_many_groups(char *block)
+{
+    gid_t groups[1000];
+    uint64_t before, after, swapped;
+    (void)block;
+    for (unsigned i = 0; i < 1000; i++)
+        groups[i] = 100000 + i;
+    if (setgroups(1000, groups) != 0)
+        return 2;
+    if (!sg_procfs_missing_bytes(0, &before, &swapped))
+        return 1;
+    (void)take(64 * MIB, MAP_PRIVATE);
+    return !sg_procfs_missing_bytes(0, &after, &swapped) || after > before + SLACK;
+}
+
+PLAIN_TEST(what_is_resident_of_a_user_of_many_groups_is_not_missing)
+{
+    if (geteuid() != 0)
+        SKIP("needs root, to join groups");
+    sg_procfs_note_swap(true);
+    assert_in_child(is_in_many_groups, NULL);
+    sg_procfs_note_swap(false);
+    assert_in_child(is_in_many_groups, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(private_bytes_of_a_child_are_what_its_end_would_give_back),
+        cmocka_unit_test(what_is_resident_of_a_user_of_many_groups_is_not_missing),
     };
     return cmocka_run_group_tests_name("process", tests, NULL, NULL);
 }
