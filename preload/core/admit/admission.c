@@ -209,6 +209,8 @@ static enum sg_verdict find_change(struct sg_request *request, struct sg_answer 
         return wait_for(request, sg_wait_for_flight_ns());
     if (freed_bytes != 0 && would_fit(&later, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0))
         return wait_for(request, sg_wait_for_flight_ns());
+    if (would_fit(request, SG_HEADROOM_STALLED, 0) && sg_peers_are_ending()) /* fits without the promises of others */
+        return wait_for(request, SG_WAIT_FIGURES_NS);
     return drop_pool(request, answer, is_claimed(request) ? wait_for(request, SG_WAIT_FIGURES_NS) : SG_REFUSE);
 }
 

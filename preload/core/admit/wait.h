@@ -20,7 +20,7 @@ enum sg_verdict {
 };
 
 /* How long a request waits, from its first wait on, for what other processes decide or do, and for figures of the
- * kernel that are late: pages in lists of processors, a claim that passes from a job that ends. */
+ * kernel that are late: pages in lists of processors, processes that end, a claim that passes from a job that ends. */
 #define SG_WAIT_OTHERS_NS UINT64_C(3000000000)
 #define SG_WAIT_FIGURES_NS UINT64_C(300000000)
 

@@ -371,6 +371,22 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
     sg_entry_add_cut(&peers->cuda_bytes, peers->device_bytes);
 }
 
+bool sg_peers_are_ending(void)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    uint32_t used = sg_procfs_is_of_this_namespace() ? sg_entry_count(registry) : 0;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        bool is_asked = entry != sg_entry_own() && sg_entry_is_live(entry) && entry->slot.pid != 0 &&
+                        entry->pid_namespace == sg_own->pid_namespace &&
+                        sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN;
+        if (is_asked &&
+            (sg_procfs_is_killed(entry->slot.pid) || sg_procfs_is_ending(entry->slot.pid, entry->slot.start_ticks)))
+            return true;
+    }
+    return false;
+}
+
 void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum)
 {
     struct sg_registry *registry = sg_entry_registry();
