@@ -276,7 +276,7 @@ def test_last_of_nothing_matches_nothing(report):
     assert report.run("--last").returncode == 1
 
 
-@pytest.mark.parametrize("arguments", [["x"], ["0"], ["-1"], ["12", "13"], ["--jobs"], ["--job"], ["99999999999"]])
+@pytest.mark.parametrize("arguments", [["x", "y"], ["0"], ["-1"], ["12", "13"], ["--frobnicate"], ["--job"], ["99999999999"]])
 def test_usage(report, arguments):
     done = report.run(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

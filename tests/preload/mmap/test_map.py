@@ -49,7 +49,7 @@ def test_refused_call_changes_no_mapping(guard, call):
 def test_small_call_refused_in_silence(guard, call):
     """LARGE=1G: all are small, and pass 32 MiB beyond the limit, which is then at 0."""
     done = run(guard, "map_refused", call, env={"SPARKGUARD_LIMIT": "1B", "SPARKGUARD_LARGE": "1G"})
-    assert done.stderr == ""
+    assert "less than any program needs" in done.stderr and done.stderr.count("\n") == 1, "the limit is told, and no refusal"
     assert done.process()["refused_count"] == 1
 
 
