@@ -148,10 +148,11 @@ $(BUILD)/libtools.a: $(tool_objects)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/sparkguard: $(BUILD)/obj/tools/launch/main.o
-$(BUILD)/sparkguard-report: $(BUILD)/obj/tools/report/main.o
 $(BUILD)/sparkguard-sweep: $(BUILD)/obj/tools/sweep/main.o
-# A check of the doctor's registers itself: nothing names it, so the archive alone would not bring it.
+# A check of the doctor's registers itself: nothing names it, so the archive alone would not bring it. A page of the report has
+# the doctor's findings as well.
 doctor_checks := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/doctor/check_*.c))
+$(BUILD)/sparkguard-report: $(BUILD)/obj/tools/report/main.o $(doctor_checks)
 $(BUILD)/sparkguard-doctor: $(BUILD)/obj/tools/doctor/main.o $(doctor_checks)
 $(BUILD)/$(RUNTIME): $(BUILD)/obj/tools/runtime/main.o
 $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME): $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a

@@ -81,7 +81,7 @@ $(TOOL_NAMES:%=$(WHEEL)/native/%): $(WHEEL)/native/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(TOOL_LDFLAGS) $(LDFLAGS) $(CROSS_LDFLAGS) -s -Wl,-rpath,'$$ORIGIN' -o $@ \
 	    $(BUILD)/obj/tools/$(or $(patsubst sparkguard-%,%,$(filter sparkguard-%,$(*F))),launch)/main.o \
-	    $(if $(filter sparkguard-doctor,$(*F)),$(doctor_checks)) $(BUILD)/libtools.a \
+	    $(if $(filter sparkguard-doctor sparkguard-report,$(*F)),$(doctor_checks)) $(BUILD)/libtools.a \
 	    $(BUILD)/libsparkguard-core.a $(TOOL_LIBS)
 
 wheel-files: $(wheel_programs) manual $(BUILD)/install/_version.py
