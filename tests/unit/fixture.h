@@ -119,6 +119,13 @@ FIXTURE void fixture_run(void (*body)(void))
     } \
     static void name##_body(void)
 
+/* Skips a test of the kernel's figure for the process: a sanitizer's shadow memory is in it, which is hardly touched. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SKIP_BESIDE_SHADOW() _exit(SKIPPED_STATUS)
+#else
+#define SKIP_BESIDE_SHADOW() (void)0
+#endif
+
 #define PLAIN_TEST(name) static void name(void **unused __attribute__((unused)))
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

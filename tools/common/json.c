@@ -40,7 +40,7 @@ json_t *json_of_number(uint64_t number)
 
 json_t *json_of_real(double value)
 {
-    bool is_whole = fabs(value) < 1e15 && value == trunc(value);
+    bool is_whole = fabs(value) < 1e15 && value == (double)(int64_t)value;
     return is_whole ? json_integer((json_int_t)value) : json_real(value);
 }
 

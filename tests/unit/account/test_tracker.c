@@ -72,6 +72,7 @@ CHILD_TEST(nothing_held_is_nothing_promised)
 
 CHILD_TEST(what_is_touched_is_promised_no_more)
 {
+    SKIP_BESIDE_SHADOW();
     char *memory = take(64 * MIB, SG_DOMAIN_HEAP);
     CHECK_EQUAL(promised(), 64 * MIB);
     touch(memory, 32 * MIB);
@@ -82,6 +83,7 @@ CHILD_TEST(what_is_touched_is_promised_no_more)
 
 CHILD_TEST(an_observation_between_two_scans_lowers_the_promise)
 {
+    SKIP_BESIDE_SHADOW();
     char *memory = take(64 * MIB, SG_DOMAIN_MAPPED);
     touch(memory, 48 * MIB);
     sg_tracker_observe();
@@ -118,6 +120,7 @@ CHILD_TEST(no_more_is_promised_than_held)
 
 CHILD_TEST(what_is_given_back_is_promised_again)
 {
+    SKIP_BESIDE_SHADOW();
     char *memory = take(64 * MIB, SG_DOMAIN_HEAP);
     touch(memory, 64 * MIB);
     CHECK(is_near(promised(), 0));
@@ -133,6 +136,7 @@ CHILD_TEST(what_is_given_back_is_promised_again)
 /* An observation finds it in neither of two places otherwise: not writable, and its pages there. */
 CHILD_TEST(memory_that_is_made_unwritable_hides_no_promise)
 {
+    SKIP_BESIDE_SHADOW();
     char *memory = take(64 * MIB, SG_DOMAIN_MAPPED);
     (void)take(32 * MIB, SG_DOMAIN_MAPPED);
     touch(memory, 64 * MIB);
@@ -210,6 +214,7 @@ CHILD_TEST(what_nothing_promises_is_shown_in_the_entry)
 
 CHILD_TEST(untouched_sparse_memory_holds_up_no_promise)
 {
+    SKIP_BESIDE_SHADOW();
     uintptr_t sparse = (uintptr_t)map_fresh(64 * MIB);
     CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, sparse, sparse + 64 * MIB, SG_RANGE_SPARSE, SG_RANGE_COMMITTED), 0);
     char *memory = take(48 * MIB, SG_DOMAIN_HEAP);
