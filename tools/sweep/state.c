@@ -239,9 +239,10 @@ static bool sync_folder(const char *path)
 {
     char *copy = text_copy(path, SIZE_MAX);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems do not support fsync */
+    bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems do not support fsync */
     if (fd >= 0)
         close(fd);
+    return is_synced;
 }
 
 bool sweep_state_write(const struct sweep *sweep)
