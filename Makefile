@@ -90,9 +90,9 @@ preload_objects += $(filter-out $(preload_objects),$(HOOKS:%.c=$(BUILD)/obj/%.o)
 tool_objects := $(TOOL_SHARED:%.c=$(BUILD)/obj/%.o)
 
 ##@ Building
-all: library tools manual system-files ## build everything into build/
+all: library tools manual ## build everything into build/
 library: $(BUILD)/libsparkguard.so ## the library alone
-tools: $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME) ## the tools alone
+tools: $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME) system-files ## the tools alone
 MAN_PAGES := $(notdir $(wildcard docs/man/*.[1-8])) libsparkguard.7
 manual: $(MAN_PAGES:%=$(BUILD)/man/%) ## the manual pages alone
 .PHONY: all library tools manual system-files
