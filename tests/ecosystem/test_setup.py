@@ -103,6 +103,7 @@ def test_systemd_takes_the_drop_in_and_the_directories(machine):
     told = machine.run("systemd-analyze verify /etc/systemd/system/ollama.service 2>&1; true").stdout
     machine.run(f"sed -i '$d' {drop_in}")
     assert "60-sparkguard.conf" in told  # so it was read
+    machine.run("umount /run/sparkguard/containers/*/", status=None)  # of containers that have ended
     machine.run("rm -r /run/sparkguard && systemd-tmpfiles --create sparkguard.conf")
     assert machine.run("stat -c '%a %U %G' /run/sparkguard/shared /var/lib/sparkguard").stdout == "2770 root sparkguard\n" * 2
 
@@ -208,7 +209,9 @@ def test_what_a_running_container_needs_stays_until_it_has_ended(machine):
         killed = subprocess.run(machine.command("podman kill held"), capture_output=True, text=True)
         process.communicate(timeout=60)
     assert killed.returncode == 0, killed.stderr
+    assert "/run/sparkguard/containers/" in machine.run("cat /proc/self/mounts").stdout  # kept for the report
     machine.run("sparkguard-doctor --setup=undo | sh")
+    machine.run("test -e /run/sparkguard", status=1)
     assert not (machine.root / f".{WRAPPERS}").exists() and not (machine.root / "var/lib/sparkguard-setup").exists()
 
 

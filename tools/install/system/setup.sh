@@ -620,7 +620,13 @@ undo_logins() {
     forget pam
     restore /usr/share/pam-configs/sparkguard
 }
+unmount_own() { # the runtime keeps what the last containers left for the report; one that runs has its directory mounted inside as well
+    for each in "$root"/run/sparkguard/containers/*/; do
+        ! mountpoint -q "$each" || umount -l "$each" || true # else it cannot be removed, which is told
+    done
+}
 undo_shared() {
+    if has 'shared /run/sparkguard' && [ -z "$missed" ]; then unmount_own; fi
     for each in /run/sparkguard/shared /run/sparkguard; do
         if ! has "shared $each" || [ -n "$missed" ]; then continue; fi
         { rm -rf "$root${each:?}" && forget "shared $each" && say "removed $each"; } || miss "$each could not be removed"
