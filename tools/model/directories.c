@@ -98,12 +98,11 @@ void model_directories_fill(struct model *model, const struct model_scope *scope
 {
     for (size_t i = 0; i < scope->directory_count; i++)
         add_named(model, scope->directories[i]);
-    if (scope->directory_count > 0)
-        return;
-    char *path = model_default_directory();
-    add_directory(model, path, MODEL_DEFAULT);
     const char *named = getenv("SPARKGUARD_DIR");
-    for (size_t i = 0; (named == NULL || named[0] == '\0') && i < MODEL_RECORDS; i++)
+    bool has_named = scope->directory_count > 0 || (named != NULL && named[0] != '\0');
+    if (scope->directory_count == 0)
+        add_directory(model, model_default_directory(), MODEL_DEFAULT);
+    for (size_t i = 0; (!has_named || scope->wants_containers) && i < MODEL_RECORDS; i++)
         add_containers(model, i);
 }
 

@@ -243,12 +243,13 @@ struct model_scope {
     uint64_t job_hash; /* with `job`: of one user; 0: of any */
     bool is_all;
     bool is_last;
-    int64_t since_ns;     /* only jobs last seen at or after this time; 0: all */
-    uint64_t joins;       /* hash of the job that a process would begin in, whose limit counts; 0: a job of its own */
-    bool wants_unguarded; /* also list unguarded processes */
-    bool wants_devices;   /* also ask NVML for their device memory */
-    bool wants_history;   /* also read the history of the first directory */
-    bool wants_verdicts;  /* also judge each run, for which time lines are read */
+    int64_t since_ns;      /* only jobs last seen at or after this time; 0: all */
+    uint64_t joins;        /* hash of the job that a process would begin in, whose limit counts; 0: a job of its own */
+    bool wants_unguarded;  /* also list unguarded processes */
+    bool wants_devices;    /* also ask NVML for their device memory */
+    bool wants_history;    /* also read the history of the first directory */
+    bool wants_containers; /* also read the containers' own directories, where others are named */
+    bool wants_verdicts;   /* also judge each run, for which time lines are read */
 };
 
 /* Why a directory is read: by default, because it was named, because a pattern matched it, or because it is a container's own. The

@@ -55,10 +55,10 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
 static struct sweep_sample measure_when_still(const struct sweep *sweep, int *ended_by)
 {
     const int64_t until_ns = tool_now_ns() + sweep->clean_ns;
-    uint64_t grown_bytes = sweep_take_sample(NULL).headroom_bytes;
+    uint64_t grown_bytes = sweep_take_sample(NULL, false).headroom_bytes;
     for (unsigned still = 0;;) {
         *ended_by = sweep_signal_within(LOOK_NS);
-        struct sweep_sample now = sweep_take_sample(NULL);
+        struct sweep_sample now = sweep_take_sample(NULL, false);
         if (*ended_by != 0 || now.headroom_bytes == SG_UNKNOWN || tool_now_ns() >= until_ns)
             return now;
         if (now.headroom_bytes > bytes_add(grown_bytes, STILL_BYTES)) {

@@ -24,9 +24,9 @@
 /* A machine gains and loses this much without other programs: written-back file pages, page tables, daemons. */
 #define OTHERS_LEAST (UINT64_C(256) << 20)
 
-struct sweep_sample sweep_take_sample(const char *job)
+struct sweep_sample sweep_take_sample(const char *job, bool is_container)
 {
-    const struct model_scope scope = {.job = job};
+    const struct model_scope scope = {.job = job, .wants_containers = is_container};
     struct model *model = model_build(&scope);
     struct sweep_sample sample = {fits_headroom_of(&model->machine), model->machine.ordinary_bytes,
                                   model->machine.reserve_bytes, 0};
@@ -109,12 +109,14 @@ static void note_others(struct sweep_run *run, uint64_t bytes)
                                     run->note[0] != '\0' ? "; " : "", text_size(size, bytes)));
 }
 
-void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_headroom, uint64_t most_held)
+void sweep_measure(struct sweep_run *run, const struct launch *launch, bool is_container, uint64_t least_headroom,
+                   uint64_t most_held)
 {
     const struct model_scope scope = {.directories = &launch->directory,
                                       .directory_count = 1,
                                       .job = launch->job,
-                                      .job_hash = model_own_job(launch->job, true)};
+                                      .job_hash = model_own_job(launch->job, true),
+                                      .wants_containers = is_container};
     struct model *model = model_build(&scope);
     struct sum sum = {.refusal = NULL};
     uint64_t lost = 0;

@@ -206,7 +206,7 @@ static void take_sample(struct attempt *attempt, int64_t now_ns)
 {
     if (now_ns - attempt->sampled_ns < SAMPLE_EVERY_NS)
         return;
-    struct sweep_sample seen = sweep_take_sample(attempt->launch.job);
+    struct sweep_sample seen = sweep_take_sample(attempt->launch.job, attempt->sweep->client.run_at > 0);
     attempt->sampled_ns = now_ns;
     attempt->held = seen.held_bytes;
     attempt->least_headroom = bytes_min(attempt->least_headroom, seen.headroom_bytes);
@@ -353,7 +353,7 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         wait_for_end(&attempt, ended_by);
         launch_record(&attempt.launch);
         note_last_line(&attempt);
-        sweep_measure(run, &attempt.launch, attempt.least_headroom, attempt.most_held);
+        sweep_measure(run, &attempt.launch, sweep->client.run_at > 0, attempt.least_headroom, attempt.most_held);
         failure = check_container(sweep, run);
         if (failure == 0)
             failure = check_program(run, &attempt.launch);

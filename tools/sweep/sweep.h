@@ -196,9 +196,10 @@ struct sweep_sample {
     uint64_t total_bytes, reserve_bytes;
     uint64_t held_bytes; /* held by the job */
 };
-struct sweep_sample sweep_take_sample(const char *job);
+struct sweep_sample sweep_take_sample(const char *job, bool is_container);
 /* Fills peak, needed, headroom, refusals, status and note of a run that has ended. */
-void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_headroom, uint64_t most_held);
+void sweep_measure(struct sweep_run *run, const struct launch *launch, bool is_container, uint64_t least_headroom,
+                   uint64_t most_held);
 /* Returns which process keeps the machine from being clean, "" if none. */
 char *sweep_in_the_way(const struct sweep *sweep);
 
