@@ -38,9 +38,11 @@ struct doctor *doctor_examine(void)
     struct doctor *doctor = doctor_learn();
     /* cppcheck-suppress comparePointers - the linker sets both, at the ends of one section */
     size_t count = (size_t)(checks_end - checks_begin);
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
     const struct doctor_check **checks = tool_allocate(count, sizeof *checks);
     for (size_t i = 0; i < count; i++)
         checks[i] = &checks_begin[i];
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression) */
     qsort(checks, count, sizeof *checks, compare_places);
     for (size_t i = 0; i < count && doctor->count < DOCTOR_FINDING_CAPACITY; i++)
         checks[i]->run(doctor);

@@ -233,7 +233,9 @@ static bool may_read_found(struct model *model, int directory, const char *name,
     bool is_container = from->origin == MODEL_CONTAINER;
     if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || (status.st_uid == 0 && !is_container))
         return true; /* what is wrong with it is said where it is read */
-    struct model_owner owner = {.user = is_container ? 0 : status.st_uid};
+    struct model_owner owner;
+    memset(&owner, 0, sizeof owner); /* a key is compared with its padding */
+    owner.user = is_container ? 0 : status.st_uid;
     owner.directory = is_container ? from->inode : 0;
     owner.device = is_container ? from->device : 0;
     HASH_FIND(hh, model->found, &owner, sizeof owner, found);

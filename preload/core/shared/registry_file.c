@@ -38,6 +38,7 @@ static uint64_t ipc_namespace(void)
 
 long sg_registry_link_read(int fd, struct sg_registry_link *link)
 {
+    link->magic = 0;
     long length = sg_sys_pread(fd, link, sizeof *link, 0);
     return length == (long)sizeof *link && link->magic == SG_REGISTRY_LINK_MAGIC ? 0 : -ENOENT;
 }
@@ -270,7 +271,7 @@ static long make_linked(uint32_t group, void **made)
 {
     struct sg_registry_link link;
     long result = sg_registry_link_make(OWN_BYTES, group, &link, made);
-    if (result != 0)
+    if (result != 0 || *made == NULL)
         return result;
     fill_header(*made);
     result = make_file(&link);

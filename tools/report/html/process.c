@@ -264,7 +264,7 @@ static void put_events(FILE *stream, const struct model_process *process)
 {
     static const struct report_html_column columns[] = {{"Time", REPORT_HTML_NAME}, {"Event", REPORT_HTML_WORDS}};
     struct report_html_table table;
-    if (process->event_count == 0)
+    if (process->event_count == 0 || process->events == NULL)
         return;
     report_html_table_begin(&table, stream, "Events", columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->event_count; i++) {

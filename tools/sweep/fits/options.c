@@ -117,9 +117,9 @@ static void take_optimizer(struct fits *fits, const char *text)
 
 static double take_part(const char *option, const char *text)
 {
-    char *end;
+    char *end = NULL;
     double part = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
-    if (part < 0 || part > 1 || *end != '\0')
+    if (part < 0 || part > 1 || end == NULL || *end != '\0')
         refuse(option, text, "not a part of the memory, from 0 to 1", "0.3");
     return part;
 }

@@ -14,9 +14,10 @@
 /* Parses "0.6B", "600M" or "7b" as a number of parameters; 0: it is none. */
 static double parameters_of(const char *text)
 {
-    char *end;
+    char *end = NULL;
     double number = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : 0;
-    if (number <= 0 || strspn(text, "0123456789.") != (size_t)(end - text) || end[0] == '\0' || end[1] != '\0')
+    if (number <= 0 || end == NULL || strspn(text, "0123456789.") != (size_t)(end - text) || end[0] == '\0' ||
+        end[1] != '\0')
         return 0;
     double unit = (end[0] | 0x20) == 'b' ? 1e9 : (end[0] | 0x20) == 'm' ? 1e6 : 0;
     return number * unit <= 1e15 ? number * unit : 0;
@@ -86,7 +87,7 @@ bool fits_read_shape(struct fits_model *model, const char *text)
                 model, "%s: hidden=, layers=, vocab=, inner=, heads=, kv_heads= or head_dim=, or dtype=", printable);
         }
     }
-    if (model->wrong == NULL) {
+    if (model->wrong == NULL && dtype != NULL) {
         double bits = dtype->bits + dtype->scale_bits;
         snprintf(model->dtype, sizeof model->dtype, "%s", dtype->title);
         model->weight_bytes = (uint64_t)((double)model->parameter_count * bits / 8);
