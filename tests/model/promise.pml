@@ -57,13 +57,8 @@ bool is_open = true;
 /* sg_ledger_promise() of private memory */
 inline promise()
 {
-#ifdef BREAK_EVER_LAST
-    promised++;
-    ever++
-#else
     ever++;
     promised++
-#endif
 }
 
 #ifdef TAKE
@@ -162,10 +157,7 @@ proctype Arrays()
 #else
             if
             :: most == 0 -> most = 1; ahead = 1; ever++; shared++; promised++
-            :: else -> ahead = 1;
-#ifndef BREAK_NO_REFILL
-                promise()
-#endif
+            :: else -> ahead = 1; promise()
             fi;
             returned++
 #endif
@@ -191,13 +183,8 @@ inline ask_kernel(missing)
 #ifdef BREAK_UNWRITABLE_FIRST
     closed = unwritable;
 #endif
-#ifdef BREAK_PAGES_FIRST
-    pages = anon;
-    missing = data;
-#else
     missing = data;
     pages = anon;
-#endif
 #ifndef BREAK_UNWRITABLE_FIRST
     closed = unwritable;
 #endif
@@ -215,15 +202,10 @@ proctype Observer()
     most_then = most;
 #else
     begin = ever;
-#ifndef BREAK_AHEAD_READ_LATE
     most_then = (is_open -> most : 0);
-#endif
     ask_kernel(missing);
 #endif
 #ifdef SCAN
-#ifdef BREAK_AHEAD_READ_LATE
-    most_then = (is_open -> most : 0);
-#endif
     /* shared memory: nothing but what is promised ahead; what came since is counted again */
     atomic { was_shared = shared; shared = most_then + (ever - begin) };
     do
