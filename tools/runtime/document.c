@@ -217,3 +217,34 @@ bool runtime_document_number(const struct runtime_document *document, const json
     *number = (uint32_t)read;
     return errno == 0 && *end == '\0' && read <= UINT32_MAX;
 }
+
+static const json_t *mappings_of(const struct runtime_document *document, const char *list)
+{
+    return json_object_get(json_object_get(document->root, "linux"), list);
+}
+
+bool runtime_document_map_id(const struct runtime_document *document, const char *list, uint32_t id, bool is_inside,
+                             uint32_t *mapped)
+{
+    size_t i;
+    const json_t *one, *mappings = mappings_of(document, list);
+    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
+        uint32_t inside, outside, size;
+        if (!runtime_document_number(document, json_object_get(one, "containerID"), &inside) ||
+            !runtime_document_number(document, json_object_get(one, "hostID"), &outside) ||
+            !runtime_document_number(document, json_object_get(one, "size"), &size))
+            continue;
+        uint32_t from = is_inside ? inside : outside, to = is_inside ? outside : inside;
+        if (id >= from && id - from < size) {
+            *mapped = to + (id - from);
+            return true;
+        }
+    }
+    *mapped = id;
+    return json_array_size(mappings) == 0;
+}
+
+bool runtime_document_has_mappings(const struct runtime_document *document, const char *list)
+{
+    return json_array_size(mappings_of(document, list)) > 0;
+}

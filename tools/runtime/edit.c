@@ -243,21 +243,6 @@ void runtime_edit_take_back(json_t *config)
             json_array_remove(mounts, i - 1);
 }
 
-/* Returns whether an id of the runtime's is an id in a container's user namespace. Without a namespace all are. */
-static bool is_mapped(const struct runtime_document *config, const char *list, uint32_t id)
-{
-    size_t i;
-    json_t *one;
-    const json_t *mappings = json_object_get(json_object_get(config->root, "linux"), list);
-    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
-        uint32_t host, size;
-        if (runtime_document_number(config, json_object_get(one, "hostID"), &host) &&
-            runtime_document_number(config, json_object_get(one, "size"), &size) && id >= host && id - host < size)
-            return true;
-    }
-    return json_array_size(mappings) == 0;
-}
-
 /* Returns whether the next runtime can make a file or folder below the folder `fd`. */
 static bool is_writable(const struct runtime_document *config, int fd)
 {
@@ -267,8 +252,10 @@ static bool is_writable(const struct runtime_document *config, int fd)
         (system.f_flag & ST_RDONLY) != 0)
         return false;
     char link[64];
+    uint32_t ignored;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    return is_mapped(config, "uidMappings", status.st_uid) && is_mapped(config, "gidMappings", status.st_gid) &&
+    return runtime_document_map_id(config, "uidMappings", status.st_uid, false, &ignored) &&
+           runtime_document_map_id(config, "gidMappings", status.st_gid, false, &ignored) &&
            eaccess(link, W_OK | X_OK) == 0;
 }
 

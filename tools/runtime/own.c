@@ -28,20 +28,8 @@ enum { COPIED_FILES = 256, COPIED_FILE_BYTES = 1 << 20, COPIED_BYTES = 16 << 20,
 /* Stores the number that an id of the container has for this runtime. Returns false if it has none that is known. */
 static bool find_outside(const struct runtime_document *config, const char *list, uint32_t id, uint32_t *outside)
 {
-    size_t i;
-    json_t *one;
-    const json_t *mappings = json_object_get(json_object_get(config->root, "linux"), list);
-    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
-        uint32_t first, host, size;
-        if (runtime_document_number(config, json_object_get(one, "containerID"), &first) &&
-            runtime_document_number(config, json_object_get(one, "hostID"), &host) &&
-            runtime_document_number(config, json_object_get(one, "size"), &size) && id >= first && id - first < size) {
-            *outside = host + (id - first);
-            return true;
-        }
-    }
-    *outside = id;
-    return json_array_size(mappings) == 0 && !runtime_shared_has_namespace(config->root, "user", true);
+    return runtime_document_map_id(config, list, id, true, outside) &&
+           (runtime_document_has_mappings(config, list) || !runtime_shared_has_namespace(config->root, "user", true));
 }
 
 /* Mounts a tmpfs over a folder, unless there is one already. Returns whether it is there. */

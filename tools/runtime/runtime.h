@@ -98,6 +98,13 @@ const char *runtime_document_read(struct runtime_document *document, const char 
 const char *runtime_document_write(struct runtime_document *document);
 /* Reads a whole number from 0 to UINT32_MAX, of the file or of json_integer(). Returns false if `value` is none. */
 bool runtime_document_number(const struct runtime_document *document, const json_t *value, uint32_t *number);
+/* Stores in *mapped what an id of the runtime's is in the container, by the document's list "uidMappings" or "gidMappings"; if
+ * `is_inside`, what an id of the container's is for the runtime. Without mappings that is the id itself. Returns false if there are
+ * mappings and none has it. */
+bool runtime_document_map_id(const struct runtime_document *document, const char *list, uint32_t id, bool is_inside,
+                             uint32_t *mapped);
+/* Returns whether the document has mappings of that list. */
+bool runtime_document_has_mappings(const struct runtime_document *document, const char *list);
 
 /* ---- image.c: files as the container will see them ---- */
 

@@ -44,25 +44,6 @@ const char *runtime_shared_prepare(const struct runtime_settings *settings, stru
                                               : NULL;
 }
 
-/* Stores what an id of the runtime's is inside. Returns false if it is nobody there. */
-static bool map(const struct runtime_document *config, const char *list, uint32_t id, uint32_t *inside)
-{
-    size_t i;
-    json_t *one;
-    const json_t *mappings = json_object_get(json_object_get(config->root, "linux"), list);
-    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
-        uint32_t first, host, size;
-        if (runtime_document_number(config, json_object_get(one, "containerID"), &first) &&
-            runtime_document_number(config, json_object_get(one, "hostID"), &host) &&
-            runtime_document_number(config, json_object_get(one, "size"), &size) && id >= host && id - host < size) {
-            *inside = first + (id - host);
-            return true;
-        }
-    }
-    *inside = id;
-    return json_array_size(mappings) == 0;
-}
-
 bool runtime_shared_has_namespace(const json_t *config, const char *type, bool joins)
 {
     size_t i;
@@ -98,14 +79,15 @@ struct runtime_sharing runtime_shared_judge(const struct runtime_settings *setti
     uint32_t owner, uid = 0;
     (void)runtime_document_number(config, json_object_get(user, "uid"), &uid);
     if (runtime_shared_has_namespace(config->root, "user", true) ||
-        !map(config, "uidMappings", status->st_uid, &owner) || (owner != 0 && owner != uid))
+        !runtime_document_map_id(config, "uidMappings", status->st_uid, false, &owner) || (owner != 0 && owner != uid))
         return sharing;
     if (owner == uid && (status->st_mode & S_IRWXG) == 0) {
         sharing.is_usable = (status->st_mode & 0700) == 0700;
         return sharing;
     }
     const unsigned group_bits = S_ISGID | S_IRWXG;
-    if ((status->st_mode & group_bits) != group_bits || !map(config, "gidMappings", status->st_gid, &sharing.group))
+    if ((status->st_mode & group_bits) != group_bits ||
+        !runtime_document_map_id(config, "gidMappings", status->st_gid, false, &sharing.group))
         return sharing;
     bool is_member = has_group(config, user, sharing.group);
     /* A group of the system opens files in the image and in what is mounted; and a user's runtime gives no groups. */
