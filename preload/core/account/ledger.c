@@ -557,12 +557,6 @@ static uint64_t less_credit(uint64_t granted)
     return live > 0 ? (uint64_t)live : 0;
 }
 
-uint64_t sg_ledger_credit_bytes(void)
-{
-    int64_t credit = credit_of_all(true);
-    return credit > 0 ? (uint64_t)credit : 0;
-}
-
 uint64_t sg_ledger_live_bytes(void)
 {
     return less_credit(sg_load(&sg_own->slot.granted_bytes));

@@ -128,9 +128,6 @@ void sg_ledger_set_array_credit(uint64_t bytes);
 uint64_t sg_ledger_live_bytes(void);
 uint64_t sg_ledger_live_heap_bytes(void);
 
-/* Unused credit of all threads. */
-uint64_t sg_ledger_credit_bytes(void);
-
 /* Live bytes and array credit, less the private bytes inherited at fork: the bytes that count against SPARKGUARD_LIMIT.
  * A thread may turn array credit into live bytes without a decision, so a decision about the limit counts it. Before a
  * refusal the credit is taken back. */

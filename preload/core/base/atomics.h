@@ -82,16 +82,6 @@ static inline void sg_owner_count(uint64_t *ptr)
 #endif
 }
 
-/* Adds `value` in the same way. Other threads that see the new value also see what this thread did before. */
-static inline void sg_owner_sum(uint64_t *ptr, uint64_t value)
-{
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-    __asm__ volatile("addq %1, %0" : "+m"(*ptr) : "er"(value) : "cc", "memory");
-#else
-    (void)__atomic_fetch_add(ptr, value, __ATOMIC_RELEASE);
-#endif
-}
-
 /* Subtracts `value` as sg_owner_add does. True if the word is negative then. The result comes from the instruction's
  * flags, because loading the word again would cost malloc's fast path at least one instruction. */
 static inline bool sg_owner_take_is_short(int64_t *ptr, int64_t value)
