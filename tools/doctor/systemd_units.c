@@ -129,29 +129,3 @@ enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit
         return DOCTOR_UNIT_ABSENT;
     return is_set ? DOCTOR_UNIT_SET : DOCTOR_UNIT_UNSET;
 }
-
-/* Returns whether a line that is no comment has the word. */
-static bool has_word(const char *text, const char *word)
-{
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        line += strspn(line, " \t");
-        const char *at = *line == '#' || *line == ';' ? NULL : strstr(line, word);
-        if (at != NULL && at < line + strcspn(line, "\n"))
-            return true;
-    }
-    return false;
-}
-
-bool doctor_unit_mentions(const struct doctor *doctor, const char *unit, const char *word)
-{
-    struct drop_ins list = {.count = 0};
-    char *text = tool_allocate(DOCTOR_TEXT_CAPACITY, 1);
-    bool is_there = read_unit(doctor, unit, text) > 0 && has_word(text, word);
-    (void)list_drop_ins(doctor, unit, &list);
-    for (size_t i = 0; i < list.count; i++) {
-        if (!is_there && doctor_read(doctor, list.path[i], text, DOCTOR_TEXT_CAPACITY) > 0)
-            is_there = has_word(text, word);
-    }
-    return is_there;
-}
