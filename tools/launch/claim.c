@@ -163,7 +163,6 @@ static struct past find_past(const struct launch *launch)
     DL_FOREACH (model->jobs, job)
         for (size_t run = 0; run < job->run_count; run++)
             add_run(&past, job, run);
-    free(past.command);
     return past;
 }
 

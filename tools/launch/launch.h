@@ -95,6 +95,8 @@ const char *launch_subcommand_near(const char *word);
 /* Returns the absolute path of libsparkguard.so, which LD_PRELOAD can hold, or NULL with a sentence in *why. The caller
  * frees both. */
 char *launch_find_library(const struct launch *launch, char **why);
+/* Stores the folder of this tool; the library folder if it is not known. */
+void launch_own_folder(char folder[PATH_MAX]);
 /* Returns the path of the library beside this tool, else in the library folder; NULL if in neither. `folder` becomes
  * the folder of this tool. */
 char *launch_own_library(char folder[PATH_MAX]);

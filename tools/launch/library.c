@@ -27,11 +27,16 @@ static char *library_in(const char *folder)
     return tool_adopt(realpath(path, NULL));
 }
 
-char *launch_own_library(char folder[PATH_MAX])
+void launch_own_folder(char folder[PATH_MAX])
 {
     char self[PATH_MAX] = "";
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     snprintf(folder, PATH_MAX, "%s", length > 0 ? dirname(self) : SG_LIBDIR);
+}
+
+char *launch_own_library(char folder[PATH_MAX])
+{
+    launch_own_folder(folder);
     char *path = library_in(folder);
     return path != NULL ? path : library_in(SG_LIBDIR);
 }

@@ -72,7 +72,6 @@ static bool take(struct order *order, const struct model *model, const char *tex
             "sparkguard: --set: %s is not limit=SIZE, limit=none, reserve=SIZE, claim=SIZE or claim=none; nothing is "
             "changed\n",
             printable);
-    free(printable);
     return false;
 }
 
@@ -149,7 +148,6 @@ static int complain(int code, const char *job)
                                     : "no process of job %s runs and shares",
             printable);
     fprintf(stderr, "; nothing is changed\n");
-    free(printable);
     return code == SET_SEVERAL ? SET_NOT_ALLOWED : code;
 }
 
@@ -216,7 +214,6 @@ static bool check_limit(const struct order *order, const struct chosen *job, con
         fprintf(stderr, "sparkguard: --set: job %s holds %s, more than %s: its next requests would be refused;",
                 printable, text_size(held, job->held_bytes), limit);
     fputs(" nothing is changed (--force sets it)\n", stderr);
-    free(printable);
     return false;
 }
 
@@ -229,14 +226,10 @@ static char *size_or_none(uint64_t bytes)
 /* Adds "NAME OLD -> NEW" to the line. */
 static void add_change(char **line, const char *name, uint64_t before, uint64_t now)
 {
-    char *old = size_or_none(before), *new = size_or_none(now), *rest = *line;
+    char *old = size_or_none(before), *new = size_or_none(now);
     const char *arrow = strcmp(nl_langinfo(CODESET), "UTF-8") == 0 ? "\u2192" : "->";
     if (now != 0)
-        *line = text_format("%s%s%s %s %s %s", rest, rest[0] != '\0' ? ", " : "", name, old, arrow, new);
-    if (now != 0)
-        free(rest);
-    free(old);
-    free(new);
+        *line = text_format("%s%s%s %s %s %s", *line, (*line)[0] != '\0' ? ", " : "", name, old, arrow, new);
 }
 
 static void say(const struct launch *launch, const struct chosen *job, const struct order *order)
@@ -246,8 +239,6 @@ static void say(const struct launch *launch, const struct chosen *job, const str
     add_change(&line, "reserve", job->reserve_bytes, order->reserve_bytes);
     add_change(&line, "claim", job->claim_bytes, order->claim_bytes);
     printf("job %s: %s; it holds %s\n", name, line, text_size(held, job->held_bytes));
-    free(line);
-    free(name);
 }
 
 static int set(const struct launch *launch, const struct model *model)

@@ -35,7 +35,7 @@ static void become(const char *tool, int argc, char **argv, const char *option) 
 static void become(const char *tool, int argc, char **argv, const char *option)
 {
     char folder[PATH_MAX];
-    free(launch_own_library(folder));
+    launch_own_folder(folder);
     char *path = text_format("%s/%s", folder, tool);
     const char *end = tool_typed_path != NULL ? strrchr(tool_typed_path, '/') : NULL;
     int length = end != NULL ? (int)(end + 1 - tool_typed_path) : 0;

@@ -41,14 +41,9 @@ static int put(const struct check *check, int status)
 int check_run(struct launch *launch)
 {
     struct check check = {.launch = launch, .has_program = launch->program != NULL};
-    int status;
     launch_export(launch);
-    if (launch->is_cuda) {
-        status = put(&check, check_facts(&check));
-        check_free(&check);
-        free(launch->directory);
-        return status;
-    }
+    if (launch->is_cuda)
+        return put(&check, check_facts(&check));
     check_loading_library(&check);
     find_program(&check);
     check_loading_program(&check);
@@ -58,8 +53,5 @@ int check_run(struct launch *launch)
     check_surroundings_cgroups(&check);
     check_surroundings_history(&check);
     check_surroundings_options(&check);
-    status = put(&check, check_is_guarded(&check) ? CHECK_EXIT_GUARDED : CHECK_EXIT_UNGUARDED);
-    check_free(&check);
-    free(launch->directory);
-    return status;
+    return put(&check, check_is_guarded(&check) ? CHECK_EXIT_GUARDED : CHECK_EXIT_UNGUARDED);
 }

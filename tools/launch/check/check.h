@@ -118,7 +118,6 @@ void check_add(struct check *check, const char *id, enum check_state state, char
 bool check_is_guarded(const struct check *check);
 void check_render_text(const struct check *check, const struct style *style);
 void check_render_json(const struct check *check, FILE *stream);
-void check_free(struct check *check);
 
 /* ---- loads.c: what the dynamic linker would load, by the files' tables; nothing is run ---- */
 

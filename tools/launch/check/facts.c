@@ -129,7 +129,6 @@ static void remove_record(const char *path)
     char *timeline = text_format("%.*s%s", (int)stem, path, SG_TIMELINE_SUFFIX);
     (void)unlink(path);
     (void)unlink(timeline);
-    free(timeline);
 }
 
 static void add_driver(struct check *check, const struct check_answer *answer)
@@ -160,10 +159,9 @@ static int measure(struct check *check)
     trial.patience_ns = PATIENCE_NS;
     bool has_answer = check_trial_hear(&trial, &answer);
     bool has_record = has_answer && take_facts(check, trial.pid, &path);
-    free(check_trial_end(&trial, &status));
+    (void)check_trial_end(&trial, &status);
     if (path != NULL)
         remove_record(path);
-    free(path);
     if (!has_answer) {
         check_add(check, "driver", CHECK_WARNING, NULL, "no answer within a minute, or the probe was ended");
         return give_up(check, "Nothing could be measured.");

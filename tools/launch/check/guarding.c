@@ -46,7 +46,6 @@ static char *said(const char *words)
     for (char *line; advice == NULL && (line = strsep(&rest, "\n")) != NULL;)
         if (line[0] != '\0' && strstr(line, NOWHERE) == NULL)
             advice = text_format("it said: %s", line);
-    free(text);
     return advice;
 }
 
@@ -82,7 +81,6 @@ static void try_decisions(struct check *check)
         answer = (struct check_answer){0};
     char *words = check_trial_end(&trial, &status);
     add_decisions(check, &answer, words);
-    free(words);
 }
 
 /* Adds where statistics are kept. Returns false if they are not. */
@@ -208,9 +206,7 @@ static void add_driver(struct check *check, const struct check_answer *answer)
     char *through = copy(""), *beside = copy("");
     for (int i = 0; i < CHECK_ENTRY_COUNT; i++) {
         char **list = answer->is_hooked[i] ? &through : &beside;
-        char *longer = text_format("%s%s%s", *list, (*list)[0] != '\0' ? ", " : "", ways[i]);
-        free(*list);
-        *list = longer;
+        *list = text_format("%s%s%s", *list, (*list)[0] != '\0' ? ", " : "", ways[i]);
     }
     if (answer->driver[0] == '\0' && answer->driver_fault[0] != '\0')
         check_add(check, id, CHECK_WARNING, copy("the program will meet the same: fix the driver's installation"),
@@ -225,8 +221,6 @@ static void add_driver(struct check *check, const struct check_answer *answer)
     else
         check_add(check, id, CHECK_OK, NULL, "calls of %s come through the guard by %s%s", answer->driver, through,
                   runtime_of(check));
-    free(through);
-    free(beside);
 }
 
 /* Appends the version to line 0, the library's. */
@@ -235,9 +229,7 @@ static void add_version(struct check *check)
     for (size_t i = 0; i < check->count && check->version[0] != '\0'; i++) {
         if (strcmp(check->line[i].id, "library") != 0)
             continue;
-        char *longer = text_format("%s, version %s", check->line[i].sentence, check->version);
-        free(check->line[i].sentence);
-        check->line[i].sentence = longer;
+        check->line[i].sentence = text_format("%s, version %s", check->line[i].sentence, check->version);
         return;
     }
 }
@@ -265,8 +257,7 @@ void check_guarding(struct check *check)
     char *words = check_trial_words(&trial);
     bool is_recorded = add_place(check, words);
     add_sharing(check, trial.pid, is_recorded);
-    free(words);
-    free(check_trial_end(&trial, &status));
+    (void)check_trial_end(&trial, &status);
     if (has_answer)
         add_driver(check, &answer);
     add_version(check);

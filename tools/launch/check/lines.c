@@ -24,19 +24,12 @@ static const struct state {
 
 void check_add(struct check *check, const char *id, enum check_state state, char *advice, const char *format, ...)
 {
-    char *sentence;
     va_list arguments;
     va_start(arguments, format);
-    int length = vasprintf(&sentence, format, arguments);
+    char *sentence = text_formatv(format, arguments);
     va_end(arguments);
-    if (length < 0)
-        sentence = text_copy("", 0);
-    if (check->count < CHECK_LINE_CAPACITY) {
+    if (check->count < CHECK_LINE_CAPACITY)
         check->line[check->count++] = (struct check_line){id, state, sentence, advice};
-        return;
-    }
-    free(sentence);
-    free(advice);
 }
 
 static size_t count_of(const struct check *check, enum check_state state)
@@ -64,8 +57,6 @@ static void put_line(const struct check_line *line, const struct style *style)
         fprintf(style->stream, "%*s", INDENT, "");
         style_words(style, INDENT, STYLE_BOLD, advice);
     }
-    free(sentence);
-    free(advice);
 }
 
 static const char *subject(const struct check *check)
@@ -92,8 +83,6 @@ void check_render_text(const struct check *check, const struct style *style)
         verdict = text_format("%s would be guarded.", name);
     fputc('\n', style->stream);
     style_words(style, 0, colour, verdict);
-    free(verdict);
-    free(name);
 }
 
 static void put_facts(const struct check *check, json_t *root)
@@ -129,14 +118,4 @@ void check_render_json(const struct check *check, FILE *stream)
         json_array_append_new(lines, object);
     }
     json_print(root, stream);
-}
-
-void check_free(struct check *check)
-{
-    for (size_t i = 0; i < check->count; i++) {
-        free(check->line[i].sentence);
-        free(check->line[i].advice);
-    }
-    free(check->library);
-    free(check->loaded);
 }

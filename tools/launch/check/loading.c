@@ -29,7 +29,6 @@ void check_loading_library(struct check *check)
                   why);
     else
         check_add(check, "library", CHECK_OK, NULL, "%s", check->library);
-    free(why);
 }
 
 static const char *machine_name(unsigned machine)
@@ -149,9 +148,7 @@ static void take_preload(struct check *check, const char *entry, struct preloads
         preloads->has_ours = true;
         preloads->is_behind = preloads->others[0] != '\0';
     } else {
-        char *longer = text_format("%s%s%s", preloads->others, preloads->others[0] != '\0' ? ", " : "", name);
-        free(preloads->others);
-        preloads->others = longer;
+        preloads->others = text_format("%s%s%s", preloads->others, preloads->others[0] != '\0' ? ", " : "", name);
     }
 }
 
@@ -172,6 +169,4 @@ void check_loading_others(struct check *check)
     else if (!preloads.has_ignored)
         check_add(check, id, CHECK_OK, NULL,
                   preloads.has_ours ? "the guard is on in this shell already" : "nothing else");
-    free(preloads.others);
-    free(list);
 }

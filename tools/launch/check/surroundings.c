@@ -24,13 +24,10 @@ static char *copy(const char *text)
     return text_copy(text, strlen(text));
 }
 
-/* Appends to a list such as "a, b"; takes over the item. */
-static void append(char **list, char *item)
+/* Appends to a list such as "a, b". */
+static void append(char **list, const char *item)
 {
-    char *longer = text_format("%s%s%s", *list, (*list)[0] != '\0' ? ", " : "", item);
-    free(*list);
-    free(item);
-    *list = longer;
+    *list = text_format("%s%s%s", *list, (*list)[0] != '\0' ? ", " : "", item);
 }
 
 static void append_limit(char **list, const char *file, uint64_t bytes)
@@ -53,13 +50,9 @@ static void add_limits(const char *directory, const char *path, bool is_v2, void
     append_limit(&one, "memory.max", sg_cgroup_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes"));
     append_limit(&one, "memory.high", is_v2 ? sg_cgroup_limit(directory, "memory.high") : SG_UNKNOWN);
     append_limit(&one, "swap.max", is_v2 ? sg_cgroup_limit(directory, "memory.swap.max") : SG_UNKNOWN);
-    if (one[0] != '\0' && limits->count++ < LEVELS_SHOWN) {
-        char *longer = text_format("%s%s%s in %s", limits->text, limits->text[0] != '\0' ? "; " : "", one,
+    if (one[0] != '\0' && limits->count++ < LEVELS_SHOWN)
+        limits->text = text_format("%s%s%s in %s", limits->text, limits->text[0] != '\0' ? "; " : "", one,
                                    path[0] != '\0' ? path : "/");
-        free(limits->text);
-        limits->text = longer;
-    }
-    free(one);
 }
 
 void check_surroundings_cgroups(struct check *check)
@@ -73,7 +66,6 @@ void check_surroundings_cgroups(struct check *check)
     else
         check_add(check, id, CHECK_OK, NULL, "%s%s; the guard keeps a reserve in each", limits.text,
                   limits.count > LEVELS_SHOWN ? "; and more above" : "");
-    free(limits.text);
 }
 
 /* Returns why a folder cannot be written or made; NULL if it can. */
@@ -87,13 +79,11 @@ static const char *folder_fault(const char *path)
         slash[slash == at] = '\0';
         is_there = stat(at, &status) == 0;
     }
-    const char *fault = !is_there                                                  ? "there is no such folder"
-                        : !S_ISDIR(status.st_mode)                                 ? "it is no folder"
-                        : access(at, W_OK | X_OK) != 0                             ? strerror(errno)
-                        : (status.st_mode & S_IWOTH) != 0 && strcmp(at, path) == 0 ? "it is open to all users"
-                                                                                   : NULL;
-    free(at);
-    return fault;
+    return !is_there                                                  ? "there is no such folder"
+           : !S_ISDIR(status.st_mode)                                 ? "it is no folder"
+           : access(at, W_OK | X_OK) != 0                             ? strerror(errno)
+           : (status.st_mode & S_IWOTH) != 0 && strcmp(at, path) == 0 ? "it is open to all users"
+                                                                      : NULL;
 }
 
 void check_surroundings_history(struct check *check)
@@ -113,7 +103,6 @@ void check_surroundings_history(struct check *check)
                   "not kept: %s: %s", path, fault);
     else
         check_add(check, id, CHECK_OK, NULL, "%s", path);
-    free(path);
 }
 
 /* Adds a line for one variable if its value is wrong or was probably not meant. Returns whether the value counts. */
@@ -187,11 +176,9 @@ void check_surroundings_options(struct check *check)
     char *set = copy("all as by default"), *list = copy(""), usable[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
     for (char **entry = environ; *entry != NULL; entry++)
         if (judge(check, *entry))
-            append(&list, copy(*entry + sizeof SG_VARIABLE_PREFIX - 1));
-    if (list[0] != '\0') {
-        free(set);
+            append(&list, *entry + sizeof SG_VARIABLE_PREFIX - 1);
+    if (list[0] != '\0')
         set = text_format("set: %s", list);
-    }
     bool is_known = machine->usable_bytes != SG_UNKNOWN && machine->reserve_bytes != SG_UNKNOWN;
     if (is_known) {
         uint64_t limit = model->observed.limit_bytes != 0 ? model->observed.limit_bytes : SG_UNKNOWN;
@@ -206,6 +193,4 @@ void check_surroundings_options(struct check *check)
     } else {
         check_add(check, id, CHECK_OK, NULL, "%s; how much could be had now is not known", set);
     }
-    free(list);
-    free(set);
 }
