@@ -18,8 +18,7 @@ bool fits_model_fail(struct fits_model *model, const char *format, ...)
     if (model->wrong != NULL)
         return false;
     va_start(arguments, format);
-    if (vasprintf(&model->wrong, format, arguments) < 0)
-        tool_end_without_memory();
+    model->wrong = text_formatv(format, arguments);
     va_end(arguments);
     return false;
 }

@@ -16,14 +16,6 @@
 
 #define MOST_BYTES (UINT64_C(1) << 62)
 
-__attribute__((format(printf, 1, 0))) static char *format_text(const char *format, va_list arguments)
-{
-    char *text = NULL;
-    if (vasprintf(&text, format, arguments) < 0)
-        tool_end_without_memory();
-    return text;
-}
-
 void fits_need_add(struct fits_need *need, const char *name, double bytes, const char *how, ...)
 {
     va_list arguments;
@@ -33,7 +25,7 @@ void fits_need_add(struct fits_need *need, const char *name, double bytes, const
     term->name = name;
     term->bytes = bytes < (double)MOST_BYTES ? (uint64_t)(bytes > 0 ? bytes + 0.5 : 0) : MOST_BYTES;
     va_start(arguments, how);
-    term->how = format_text(how, arguments);
+    term->how = text_formatv(how, arguments);
     va_end(arguments);
 }
 
@@ -43,7 +35,7 @@ void fits_need_note(struct fits_need *need, const char *format, ...)
     if (need->note_count == FITS_NOTES)
         return;
     va_start(arguments, format);
-    need->note[need->note_count++] = format_text(format, arguments);
+    need->note[need->note_count++] = text_formatv(format, arguments);
     va_end(arguments);
 }
 
