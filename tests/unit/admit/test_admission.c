@@ -2,6 +2,7 @@
  * test_admission.c - the decision, exact to the byte over a fake /proc; and what becomes of a refusal.
  */
 #include "fixture.h"
+#include "admit/job_settings.h"
 
 #include "shared/own_entry.h"
 
@@ -549,21 +550,6 @@ CHILD_TEST(small_requests_may_pass_the_limit_by_32_mib)
     }
     CHECK_EQUAL(passed, 32);
     CHECK_EQUAL(last_refusal()->reason, SG_REASON_LIMIT);
-}
-
-/* Sets the job's words as sparkguard --set does. This process decides alone: its only entry takes the part of the
- * job's. */
-static void set_for_job(uint64_t limit_bytes, uint64_t reserve_bytes)
-{
-    struct sg_registry_entry *entry = sg_entry_own();
-    entry->slot.flags |= SG_SLOT_JOB;
-    entry->slot.job_hash = sg_own->slot.job_hash;
-    entry->claim = 1 << 2 | SG_CLAIM_LIVE;
-    entry->set_user = 1;
-    entry->set_limit_bytes = limit_bytes;
-    entry->set_reserve_bytes = reserve_bytes;
-    sg_entry_registry()->entry_used = 1;
-    sg_fetch_add(&sg_entry_registry()->settings, UINT64_C(1));
 }
 
 /* A snapshot serves requests for 5 ms. The rounds are so many that some of them end sooner, on a busy machine too. */

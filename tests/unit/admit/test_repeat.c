@@ -2,6 +2,7 @@
  * test_repeat.c - requests that repeat a refusal of a moment ago: what they cost, and what ends that.
  */
 #include "fixture.h"
+#include "admit/job_settings.h"
 
 #include "account/ledger.h"
 #include "account/thread_record.h"
@@ -123,21 +124,6 @@ CHILD_TEST(a_free_of_less_does_not)
     sg_ledger_charge(SG_DOMAIN_MAPPED, GIB);
     UNTIL_IN_TIME(sg_ledger_release(SG_DOMAIN_MAPPED, 4096); is_granted = would_get(SG_DOMAIN_HEAP, 64 * MIB));
     CHECK(!is_granted);
-}
-
-/* Sets the job's words as sparkguard --set does. This process decides alone: its only entry takes the part of the
- * job's. */
-static void set_for_job(uint64_t limit_bytes, uint64_t reserve_bytes)
-{
-    struct sg_registry_entry *entry = sg_entry_own();
-    entry->slot.flags |= SG_SLOT_JOB;
-    entry->slot.job_hash = sg_own->slot.job_hash;
-    entry->claim = 1 << 2 | SG_CLAIM_LIVE;
-    entry->set_user = 1;
-    entry->set_limit_bytes = limit_bytes;
-    entry->set_reserve_bytes = reserve_bytes;
-    sg_entry_registry()->entry_used = 1;
-    sg_fetch_add(&sg_entry_registry()->settings, UINT64_C(1));
 }
 
 CHILD_TEST(what_is_set_ends_a_refusal)
