@@ -444,7 +444,8 @@ _Static_assert(SG_SAMPLE_CAPACITY % 2 == 0, "adjacent samples become one");
 #define SG_REGISTRY_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
 #define SG_REGISTRY_VERSION 2u
 
-/* In a directory that a group shares, the file has this and no entries: the registry is the System V segment that it names. */
+/* In a directory that a group shares, the file has this and no entries: the registry is the System V segment that it
+ * names. */
 #define SG_REGISTRY_LINK_MAGIC UINT64_C(0x4b4e494c4c475053) /* "SPGLLINK" in memory order */
 struct sg_registry_link {
     uint64_t magic;

@@ -1,5 +1,5 @@
-/* What names a container: the cgroup of a process, the runtime's record, Docker's and Podman's files, and the numbers that
- * a process has in other PID namespaces. One text a file. */
+/* What names a container: the cgroup of a process, the runtime's record, Docker's and Podman's files, and the numbers
+ * that a process has in other PID namespaces. One text a file. */
 #include "fuzz.h"
 
 #include "common/tool.h"

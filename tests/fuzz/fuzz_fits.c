@@ -1,4 +1,5 @@
-/* Files of models, each kind by the reader that its name or its first bytes choose: safetensors, GGUF, an index, config.json. */
+/* Files of models, each kind by the reader that its name or its first bytes choose: safetensors, GGUF, an index,
+ * config.json. */
 #include "fuzz.h"
 
 #include "sweep/fits/fits.h"

@@ -1,6 +1,6 @@
 /*
- * The registry as the observer copies it for the tools: a hostile header and hostile entries in a file that nobody owns.
- * Whatever they say, nothing behind the copy is read, and no figure is beyond its bound.
+ * The registry as the observer copies it for the tools: a hostile header and hostile entries in a file that nobody
+ * owns. Whatever they say, nothing behind the copy is read, and no figure is beyond its bound.
  */
 #include "fuzz.h"
 
@@ -12,8 +12,8 @@ enum { ENTRIES = 8 };
 
 FUZZ_CAPACITY(sizeof(struct sg_registry) + ENTRIES * sizeof(struct sg_registry_entry));
 
-/* Puts the registry into a segment, which the file names, as where a group shares the directory. The last bytes of an input change what
- * the file says. */
+/* Puts the registry into a segment, which the file names, as where a group shares the directory. The last bytes of an
+ * input change what the file says. */
 static void put_segment(const void *registry, uint64_t bytes, const uint8_t *data, size_t size)
 {
     static void *segment;
@@ -27,8 +27,8 @@ static void put_segment(const void *registry, uint64_t bytes, const uint8_t *dat
     fuzz_put("live/" SG_REGISTRY_NAME, &link, sizeof link);
 }
 
-/* A registry with entries whose owners live. The first byte of an input decides which version made it, where it ends, and whether the
- * file names a segment. */
+/* A registry with entries whose owners live. The first byte of an input decides which version made it, where it ends,
+ * and whether the file names a segment. */
 static void put_registry(const uint8_t *data, size_t size)
 {
     static union {

@@ -1,4 +1,5 @@
-/* A bundle's config.json, or a process file: after the runtime it is JSON again, or as it was. A second time changes nothing. */
+/* A bundle's config.json, or a process file: after the runtime it is JSON again, or as it was. A second time changes
+ * nothing. */
 #include "fuzz.h"
 
 #include "common/tool.h"

@@ -1,4 +1,5 @@
-/* What sparkguard-doctor --setup and --setup=undo edit: Docker's daemon.json, as it is and as it was before. One text a file. */
+/* What sparkguard-doctor --setup and --setup=undo edit: Docker's daemon.json, as it is and as it was before. One text a
+ * file. */
 #include "fuzz.h"
 
 #include "common/tool.h"

@@ -1,6 +1,7 @@
 /*
- * torch_blocks LIBC10 MIB COUNT - takes COUNT blocks of MIB MiB each as PyTorch does for its CPU tensors, writes to all of each, and
- * says after each how many MiB it has. Exit 1: a block was refused (c10 throws, and the program ends by SIGABRT, or NULL came).
+ * torch_blocks LIBC10 MIB COUNT - takes COUNT blocks of MIB MiB each as PyTorch does for its CPU tensors, writes to all
+ * of each, and says after each how many MiB it has. Exit 1: a block was refused (c10 throws, and the program ends by
+ * SIGABRT, or NULL came).
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -119,8 +119,8 @@ FIXTURE void fixture_run(void (*body)(void))
     } \
     static void name##_body(void)
 
-/* Whether this process has much private memory that nobody touches, beside that of a test: the shadow of a sanitizer, or
- * what qemu-user keeps for its program. */
+/* Whether this process has much private memory that nobody touches, beside that of a test: the shadow of a sanitizer,
+ * or what qemu-user keeps for its program. */
 static inline bool fixture_is_beside_shadow(void)
 {
     unsigned long resident = 0, shared = 0, data = 0;

@@ -10,8 +10,8 @@
 void bad_value_say(const char *tool, const char *name, const char *value, const char *fault, const char *example,
                    const char *now);
 
-/* Prints "TOOL: NAME=64 is 64 bytes; did you mean 64G?" if a size probably lacks its unit; `example` has the unit that is
- * meant for few bytes. */
+/* Prints "TOOL: NAME=64 is 64 bytes; did you mean 64G?" if a size probably lacks its unit; `example` has the unit that
+ * is meant for few bytes. */
 void bad_value_warn_of_unit(const char *tool, const char *name, const char *value, const char *example);
 
 #endif

@@ -13,8 +13,8 @@ struct csv {
     bool has_cells; /* the current row has cells */
 };
 
-/* Writes a cell with a text, unchanged but for quoting, and for "'" before a text that a spreadsheet would take for a formula. NULL
- * makes an empty cell. */
+/* Writes a cell with a text, unchanged but for quoting, and for "'" before a text that a spreadsheet would take for a
+ * formula. NULL makes an empty cell. */
 void csv_text(struct csv *csv, const char *text);
 /* Writes a cell with a decimal number. SG_UNKNOWN makes an empty cell. */
 void csv_number(struct csv *csv, uint64_t number);

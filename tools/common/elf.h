@@ -21,8 +21,8 @@ struct elf_facts {
     char script_line[256];   /* what follows "#!", else "" */
 };
 
-/* Reads the facts from an open regular file. A file that cannot be read has none. The loader is read only from files of this
- * tool's own class. */
+/* Reads the facts from an open regular file. A file that cannot be read has none. The loader is read only from files of
+ * this tool's own class. */
 void elf_read_open(int fd, struct elf_facts *facts);
 
 /* The same by a file's name. Returns false if the file cannot be opened. */

@@ -50,7 +50,8 @@ json_t *json_of_time(int64_t time_ns)
     return json_of_text(text_time_rfc3339(text, time_ns) ? text : NULL);
 }
 
-/* Escapes the control characters that JSON allows. They are found in strings only, and jansson passes whole characters. */
+/* Escapes the control characters that JSON allows. They are found in strings only, and jansson passes whole
+ * characters. */
 static int put_escaped(const char *text, size_t left, void *stream)
 {
     size_t kept = 0; /* bytes before `text` that are not printed yet */

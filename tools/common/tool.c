@@ -23,7 +23,8 @@ void tool_end_without_memory(void)
     exit(tool_memory_status);
 }
 
-/* The blocks of the arena, oldest first. Each is a block of malloc(3) of its own, so that sanitizers see where it ends. */
+/* The blocks of the arena, oldest first. Each is a block of malloc(3) of its own, so that sanitizers see where it
+ * ends. */
 static struct {
     void **block;
     size_t count, capacity;

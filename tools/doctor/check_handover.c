@@ -1,9 +1,9 @@
 /*
  * check_handover.c - finds memory that the kernel sets aside for kexec handover (KHO).
  *
- * A kernel with KHO reserves scratch regions at boot, for the kernel that follows a kexec. Only movable pages of programs
- * may live there: the driver's pages, and so cudaMalloc's, may not. The regions are marked as CMA without being one, so
- * /proc/meminfo shows CmaFree without CmaTotal, and MemAvailable counts what CUDA cannot have.
+ * A kernel with KHO reserves scratch regions at boot, for the kernel that follows a kexec. Only movable pages of
+ * programs may live there: the driver's pages, and so cudaMalloc's, may not. The regions are marked as CMA without
+ * being one, so /proc/meminfo shows CmaFree without CmaTotal, and MemAvailable counts what CUDA cannot have.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
- * check_left_processes.c - checks for processes that run on although the job that started them has ended: engines of vLLM and
- * SGLang, workers of Ray, kernels of Jupyter. Their device memory shows in no process's size, so they count whatever it is.
- * Of other programs nobody can tell: one that nohup(1) started has lost its starter, too, and works.
+ * check_left_processes.c - checks for processes that run on although the job that started them has ended: engines of
+ * vLLM and SGLang, workers of Ray, kernels of Jupyter. Their device memory shows in no process's size, so they count
+ * whatever it is. Of other programs nobody can tell: one that nohup(1) started has lost its starter, too, and works.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -38,8 +38,8 @@ static const struct kind {
     {"python", "ipykernel", "a kernel of Jupyter", false},
 };
 
-/* Returns whether what started a process has ended: it is now a child of init, or of a user's systemd. Services are such
- * children from the start. */
+/* Returns whether what started a process has ended: it is now a child of init, or of a user's systemd. Services are
+ * such children from the start. */
 static bool is_orphan(const struct doctor *doctor, const struct doctor_process *process)
 {
     char path[64], group[4096];

@@ -1,7 +1,7 @@
 /*
- * check_ray.c - checks the memory monitor of Ray, which kills a worker (SIGKILL, the newest task first) when the machine
- * is nearly full. The defaults here are those of Ray 2.60. Settings count if the raylet's environment has them; a
- * _system_config of ray.init() is not seen.
+ * check_ray.c - checks the memory monitor of Ray, which kills a worker (SIGKILL, the newest task first) when the
+ * machine is nearly full. The defaults here are those of Ray 2.60. Settings count if the raylet's environment has them;
+ * a _system_config of ray.init() is not seen.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>

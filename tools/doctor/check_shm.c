@@ -1,6 +1,6 @@
 /*
- * check_shm.c - checks how far shared memory may grow: /dev/shm, and that of each container, which its engine mounts at a
- * path that ends in /shm.
+ * check_shm.c - checks how far shared memory may grow: /dev/shm, and that of each container, which its engine mounts at
+ * a path that ends in /shm.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -34,7 +34,8 @@ static bool is_shared_memory(const struct mntent *entry)
            strcmp(entry->mnt_dir + length - ending, "/shm") == 0;
 }
 
-/* The size of a mount: its option, in bytes or with k, m, g or %; without one half of the memory, as the kernel does. */
+/* The size of a mount: its option, in bytes or with k, m, g or %; without one half of the memory, as the kernel
+ * does. */
 static uint64_t size_of(const struct mntent *entry, uint64_t total)
 {
     const char *option = hasmntopt(entry, "size");

@@ -85,7 +85,8 @@ static int compare_processes(const void *a, const void *b)
     return first->pid < second->pid ? -1 : first->pid > second->pid;
 }
 
-/* Reads zombies again after a moment. A parent that is at work collects its children a little late, and that is no fault of it. */
+/* Reads zombies again after a moment. A parent that is at work collects its children a little late, and that is no
+ * fault of it. */
 static void settle_zombies(struct doctor *doctor)
 {
     static const struct timespec moment = {0, 300000000};

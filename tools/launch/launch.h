@@ -136,8 +136,8 @@ void launch_program_judge(const char *name, const char *library, struct launch_p
 /* Prints why a program cannot be run, and what was probably meant, in one line on stderr. `failure` is the errno of
  * execvp(3). Returns the exit code: LAUNCH_NOT_FOUND or LAUNCH_NOT_EXECUTABLE. */
 int launch_program_say_failed(const char *tool, const char *name, int failure);
-/* Returns why the program would run unguarded, after a message on stderr. A program that cannot be started at all has no
- * obstacle: starting it tells. */
+/* Returns why the program would run unguarded, after a message on stderr. A program that cannot be started at all has
+ * no obstacle: starting it tells. */
 enum launch_obstacle launch_program_warn(const char *name, const char *library);
 
 /* ---- directory.c ---- */
@@ -194,9 +194,9 @@ void launch_record(const struct launch *launch);
 
 /* Prints the summary of this run of the job, one to eight lines on stderr. */
 void launch_summarize(const struct launch *launch);
-/* Returns the resident size of a descendant that no scan saw and that exceeds every guarded process: launch->children_bytes
- * if it is LAUNCH_UNGUARDED_BYTES beyond `guarded_bytes`, the largest resident size of a guarded process; else 0. The
- * descendant ran unguarded, or has mapped files. */
+/* Returns the resident size of a descendant that no scan saw and that exceeds every guarded process:
+ * launch->children_bytes if it is LAUNCH_UNGUARDED_BYTES beyond `guarded_bytes`, the largest resident size of a guarded
+ * process; else 0. The descendant ran unguarded, or has mapped files. */
 uint64_t launch_unrecorded_bytes(const struct launch *launch, uint64_t guarded_bytes);
 /* Returns how many processes the kernel's out-of-memory killer has ended since boot, or SG_UNKNOWN. */
 uint64_t launch_oom_kills(void);

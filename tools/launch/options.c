@@ -309,8 +309,8 @@ static uint64_t limit_bytes(void)
 }
 
 /* --hints: tells runtimes the limit in the variables that they read. What the user has set stays. Go collects garbage
- * before its heap reaches GOMEMLIMIT, which knows nothing of other memory: a tenth is left for that. The JVM takes a part
- * of MaxRAM for its heap. */
+ * before its heap reaches GOMEMLIMIT, which knows nothing of other memory: a tenth is left for that. The JVM takes a
+ * part of MaxRAM for its heap. */
 static void export_hints(void)
 {
     uint64_t limit = limit_bytes();

@@ -62,8 +62,8 @@ static bool gains_rights(const char *path)
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns the program that a "#!" line starts. Of "/usr/bin/env -S NAME=value python3 -u" it is python3: env only starts
- * it. The caller frees; NULL if the line names none or it was not found. */
+/* Returns the program that a "#!" line starts. Of "/usr/bin/env -S NAME=value python3 -u" it is python3: env only
+ * starts it. The caller frees; NULL if the line names none or it was not found. */
 static char *interpreter_of(const char *line)
 {
     char *words = text_copy(line, SIZE_MAX), *rest = words, *word;

@@ -36,7 +36,8 @@ struct settings {
     uint64_t reserve_bytes, floor_bytes;
 };
 
-/* Returns those of the running process with the largest reserve among those with our cgroup limit; SG_UNKNOWN: of none. */
+/* Returns those of the running process with the largest reserve among those with our cgroup limit; SG_UNKNOWN: of
+ * none. */
 static struct settings ask_settings(const struct model *model, uint64_t cgroup_limit_bytes)
 {
     struct settings largest = {SG_UNKNOWN, SG_UNKNOWN};
@@ -165,7 +166,8 @@ static bool fill_kernel(struct model_machine *machine, const struct sg_observati
     return has_total && has_available && observed->is_known;
 }
 
-/* Fills usable, reserve and floor from the constraint with the least headroom, and what could be had of an empty machine. */
+/* Fills usable, reserve and floor from the constraint with the least headroom, and what could be had of an empty
+ * machine. */
 static void choose_tightest(struct model_machine *machine, const struct sg_observation *observed)
 {
     int64_t least = INT64_MAX;

@@ -19,8 +19,8 @@
 #include "common/tool.h"
 #include "sparkguard_options.h"
 
-/* What is read at most of directories that a pattern matched: strangers may have filled them. The library itself keeps at most 128
- * segments of ended processes of one user. One takes about 32 KiB here. */
+/* What is read at most of directories that a pattern matched: strangers may have filled them. The library itself keeps
+ * at most 128 segments of ended processes of one user. One takes about 32 KiB here. */
 enum {
     FOUND_MAX = 4096,          /* segments of a directory */
     FOUND_OF_OWNER_MAX = 512,  /* segments that one user other than root owns, of all directories */
@@ -224,8 +224,8 @@ struct model_found {
     UT_hash_handle hh;
 };
 
-/* Returns whether another segment of this file's owner is read from a directory that may be a stranger's. Counts it. The root of a
- * container has the host's number: such a directory counts as an owner by itself. */
+/* Returns whether another segment of this file's owner is read from a directory that may be a stranger's. Counts it.
+ * The root of a container has the host's number: such a directory counts as an owner by itself. */
 static bool may_read_found(struct model *model, int directory, const char *name, const struct model_directory *from)
 {
     struct stat status;

@@ -252,8 +252,8 @@ struct model_scope {
     bool wants_verdicts;   /* also judge each run, for which time lines are read */
 };
 
-/* Why a directory is read: by default, because it was named, because a pattern matched it, or because it is a container's own. The
- * last two may be a stranger's: what is read of them is bounded. */
+/* Why a directory is read: by default, because it was named, because a pattern matched it, or because it is a
+ * container's own. The last two may be a stranger's: what is read of them is bounded. */
 enum model_origin { MODEL_DEFAULT, MODEL_NAMED, MODEL_MATCHED, MODEL_CONTAINER };
 
 struct model_directory {
@@ -340,8 +340,8 @@ uint64_t model_unguarded_bytes(const struct model *model, const struct model_ung
 /* place.c: reads the records of containers, and fills the container of each process. */
 void model_places_fill(struct model *model);
 void model_other_directories_fill(struct model *model);
-/* Returns the folder where sparkguard-runtime keeps records and own directories of containers: 0 root's, 1 the user's; NULL: there is none.
- * The caller frees. */
+/* Returns the folder where sparkguard-runtime keeps records and own directories of containers: 0 root's, 1 the user's;
+ * NULL: there is none. The caller frees. */
 enum { MODEL_RECORDS = 2 };
 char *model_records_folder(size_t index);
 /* Returns whether a directory may be a stranger's. */

@@ -27,8 +27,8 @@ static void fill_container(const struct model *model, struct model_process *proc
     process->container = id != NULL ? host_container_name(&model->containers, id) : container_by_record(model, process);
 }
 
-/* Reads the records beside a directory: of RECORDS/ID those in RECORDS, of another one those in the folder `containers` in it, where a
- * user's runtime keeps them, or beside it. */
+/* Reads the records beside a directory: of RECORDS/ID those in RECORDS, of another one those in the folder `containers`
+ * in it, where a user's runtime keeps them, or beside it. */
 static void read_records_of(struct model *model, const struct model_directory *directory)
 {
     const char *slash = strrchr(directory->path, '/');

@@ -202,8 +202,8 @@ static char *refusals_of(const struct run *run)
                        run->last == NULL ? "" : reasons[run->last->reason]);
 }
 
-/* Returns "; a limit of 14.0 GiB would have been enough for that", or "" where that is unknown. The program may ask for more once
- * it gets so far, so this is no advice for the whole run. */
+/* Returns "; a limit of 14.0 GiB would have been enough for that", or "" where that is unknown. The program may ask for
+ * more once it gets so far, so this is no advice for the whole run. */
 static char *enough_of(const struct run *run)
 {
     char size[TEXT_SIZE_CAPACITY];
@@ -227,8 +227,8 @@ static char *enough_of(const struct run *run)
                        run->last->reason == SG_REASON_DEVICE ? "device's" : "usable", what);
 }
 
-/* Returns how near the run came to a refusal: "at its tightest 2.8 GiB were left". The limit is compared with the peak, the
- * machine by its least headroom. */
+/* Returns how near the run came to a refusal: "at its tightest 2.8 GiB were left". The limit is compared with the peak,
+ * the machine by its least headroom. */
 static char *least_of(const struct run *run)
 {
     char peak[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];

@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Returns whether the path exists and is not a regular file, such as /dev/stdout. Such a file is written in place. A link is
- * followed only if it is this user's or root's, in a folder where nobody else can make one; others are replaced. */
+/* Returns whether the path exists and is not a regular file, such as /dev/stdout. Such a file is written in place. A
+ * link is followed only if it is this user's or root's, in a folder where nobody else can make one; others are
+ * replaced. */
 bool report_output_is_in_place(const char *path);
 
 /* Returns whether a name may be written to: a name that ends with `suffix` and is longer, "-" for stdout, or an

@@ -22,9 +22,9 @@ void report_render_machine(const struct model *model, const struct style *style)
 void report_render_unguarded(const struct model *model, const struct style *style);
 void report_render_json(const struct model *model, FILE *stream);
 void report_render_csv(const struct model *model, FILE *stream);
-/* Prints a whole record (is_all) in Prometheus' text format 0.0.4, for node_exporter's textfile collector. `scope` selects
- * the series of jobs and processes only; without a filter, the largest jobs that run or ran in the last five minutes. The
- * model keeps these jobs alone. */
+/* Prints a whole record (is_all) in Prometheus' text format 0.0.4, for node_exporter's textfile collector. `scope`
+ * selects the series of jobs and processes only; without a filter, the largest jobs that run or ran in the last five
+ * minutes. The model keeps these jobs alone. */
 void report_render_prometheus(struct model *model, const struct model_scope *scope, FILE *stream);
 
 enum style_colour report_state_colour(enum sg_state state);

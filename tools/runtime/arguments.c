@@ -1,6 +1,7 @@
 /*
- * arguments.c - the command line of an OCI runtime, as runc, crun and nvidia-container-runtime read it: global options, a
- * command, its options, the container's id. An option may have one dash or two, and its value behind "=" or in the next word.
+ * arguments.c - the command line of an OCI runtime, as runc, crun and nvidia-container-runtime read it: global options,
+ * a command, its options, the container's id. An option may have one dash or two, and its value behind "=" or in the
+ * next word.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * container.c - see runtime.h. A configuration is changed only when everything else is known to be in place: a container either
- * gets all of the guard or starts as it would without it.
+ * container.c - see runtime.h. A configuration is changed only when everything else is known to be in place: a
+ * container either gets all of the guard or starts as it would without it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -68,8 +68,8 @@ static void log_text(const struct container *container, const char *text)
     runtime_log_add(container->settings, container->arguments, text);
 }
 
-/* Returns the size that NVIDIA_GPU_MEMORY_LIMIT means: its unit is MiB, as the vendor's own hook reads it. NULL if it is not a
- * decimal number above zero. */
+/* Returns the size that NVIDIA_GPU_MEMORY_LIMIT means: its unit is MiB, as the vendor's own hook reads it. NULL if it
+ * is not a decimal number above zero. */
 static char *vendor_limit(const char *value)
 {
     char *size = text_format("%sMiB", value);
@@ -115,8 +115,8 @@ static bool is_array(const json_t *value)
     return value == NULL || json_is_null(value) || json_is_array(value);
 }
 
-/* Returns whether a process is of the kind that OCI prescribes, where it would be changed. Of another kind it is the next
- * runtime's to reject, and nothing here may mend it. */
+/* Returns whether a process is of the kind that OCI prescribes, where it would be changed. Of another kind it is the
+ * next runtime's to reject, and nothing here may mend it. */
 static bool is_process(const json_t *process)
 {
     const json_t *user = json_object_get(process, "user");
@@ -140,8 +140,8 @@ static const char *opts_out(const struct container *container)
                                                    : NULL;
 }
 
-/* A pod's sandbox holds namespaces and no work. Its engine names the sandbox by the container's own id. A user who may write
- * annotations does not know the id, so no other container passes for a sandbox. */
+/* A pod's sandbox holds namespaces and no work. Its engine names the sandbox by the container's own id. A user who may
+ * write annotations does not know the id, so no other container passes for a sandbox. */
 static bool is_sandbox(const struct container *container)
 {
     static const char *const known[][2] = {
@@ -204,8 +204,8 @@ static char *obstacle(struct container *container)
     return why;
 }
 
-/* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for root, too.
- * */
+/* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for
+ * root, too. */
 static char *state_folder(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
 {
     const char *slash = strrchr(settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR"), *root = arguments->root;
@@ -287,8 +287,8 @@ static bool requires_guard(const struct container *container)
     return is_asked && !is_sandbox(container);
 }
 
-/* Returns whether this runtime guarded the bundle before, and the guard may be another one now. What is restored needs the mounts
- * that it had. */
+/* Returns whether this runtime guarded the bundle before, and the guard may be another one now. What is restored needs
+ * the mounts that it had. */
 static bool is_used_again(const struct container *container)
 {
     const char *before = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_GUARDED);
@@ -318,8 +318,8 @@ static void use_root(struct container *container, json_t *root)
     container->process = json_object_get(root, "process");
 }
 
-/* Changes the configuration. The decision about a bundle that is used again is made without the guard that it had: a guarded bundle
- * then stays as it is, another one loses that guard. Returns why the container is unguarded. */
+/* Changes the configuration. The decision about a bundle that is used again is made without the guard that it had: a
+ * guarded bundle then stays as it is, another one loses that guard. Returns why the container is unguarded. */
 static char *decide_and_guard(struct container *container)
 {
     json_t *whole = NULL, *without = is_used_again(container) ? json_deep_copy(container->document.root) : NULL;
@@ -517,8 +517,8 @@ static json_t *process_of_words(const struct joined *joined)
     return process;
 }
 
-/* Where the guard is required, the program of exec is looked at as that of the container was. Returns NULL or why it would run
- * unguarded. */
+/* Where the guard is required, the program of exec is looked at as that of the container was. Returns NULL or why it
+ * would run unguarded. */
 static char *joined_obstacle(const struct joined *joined, const json_t *process)
 {
     struct runtime_image image;

@@ -1,6 +1,6 @@
 /*
- * edit.c - see runtime.h. What the user or the image has set stays: values are set where there is none, mounts are added where
- * nothing is mounted.
+ * edit.c - see runtime.h. What the user or the image has set stays: values are set where there is none, mounts are
+ * added where nothing is mounted.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -172,7 +172,8 @@ void runtime_edit_add_mounts(json_t *config, const char *library, const char *in
     }
 }
 
-/* Returns whether an array begins with the words of a list, and has no more of them unless the list is that of a tmpfs. */
+/* Returns whether an array begins with the words of a list, and has no more of them unless the list is that of a
+ * tmpfs. */
 static bool has_options(const json_t *options, const char *list, bool is_open)
 {
     json_t *wanted = options_of(list);

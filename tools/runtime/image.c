@@ -1,6 +1,7 @@
 /*
- * image.c - see runtime.h. An image may be hostile: a symbolic link in it could name any file of the host. So each component
- * of a path is opened by itself, without following links, and links are followed here, from the container's root.
+ * image.c - see runtime.h. An image may be hostile: a symbolic link in it could name any file of the host. So each
+ * component of a path is opened by itself, without following links, and links are followed here, from the container's
+ * root.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -60,7 +61,8 @@ static void add_mount(struct runtime_image *image, const json_t *mount, const ch
     one->is_read_only = has_option(mount, "ro") || has_option(mount, "rro");
 }
 
-/* Replaces links in the destinations of mounts: with /sbin -> usr/sbin in the image, a mount on /sbin/init is on /usr/sbin/init. */
+/* Replaces links in the destinations of mounts: with /sbin -> usr/sbin in the image, a mount on /sbin/init is on
+ * /usr/sbin/init. */
 static void resolve_destinations(struct runtime_image *image)
 {
     size_t count = image->count;

@@ -1,6 +1,7 @@
 /*
- * main.c - sparkguard-runtime(8): an OCI runtime that prepares a container's bundle and then becomes the next runtime, with the
- * same arguments. Whatever goes wrong before, also a crash or a file system that does not answer, the next runtime is executed.
+ * main.c - sparkguard-runtime(8): an OCI runtime that prepares a container's bundle and then becomes the next runtime,
+ * with the same arguments. Whatever goes wrong before, also a crash or a file system that does not answer, the next
+ * runtime is executed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -73,8 +74,8 @@ static void give_up_without_memory(void)
     give_up(0);
 }
 
-/* From here on, a fault of this tool is none of the container's. A file that may not grow (RLIMIT_FSIZE) is a failed write and no
- * signal. Returns how many seconds were left of an alarm. */
+/* From here on, a fault of this tool is none of the container's. A file that may not grow (RLIMIT_FSIZE) is a failed
+ * write and no signal. Returns how many seconds were left of an alarm. */
 static unsigned catch_faults(void)
 {
     static char stack[16384]; /* of the handler: the program's own may be what is used up */

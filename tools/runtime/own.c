@@ -1,7 +1,8 @@
 /*
- * own.c - see runtime.h. What a container writes there is read by nobody but its own processes and the host's report, and takes no
- * memory but its own: the directory is a tmpfs with a size. Root's runtime mounts it on the host, where the report finds it, and
- * into the container; where that cannot be done, the next runtime mounts one in the container alone.
+ * own.c - see runtime.h. What a container writes there is read by nobody but its own processes and the host's report,
+ * and takes no memory but its own: the directory is a tmpfs with a size. Root's runtime mounts it on the host, where
+ * the report finds it, and into the container; where that cannot be done, the next runtime mounts one in the container
+ * alone.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -19,7 +20,8 @@
 #include "runtime/runtime.h"
 #include "sparkguard_abi.h"
 
-/* The directories of ended containers that are kept, for the report; younger ones than YOUNG_SECONDS may be in the making. */
+/* The directories of ended containers that are kept, for the report; younger ones than YOUNG_SECONDS may be in the
+ * making. */
 enum { KEPT = 16, YOUNG_SECONDS = 60, SCANNED_MAX = 4096, FILES_MAX = 65536 };
 
 /* What is copied of a container that has ended, which may have put anything there; and of how many. */
@@ -44,7 +46,8 @@ static bool mount_own(int above, const char *id, const char *path, uint32_t uid,
     return is_there;
 }
 
-/* Gives a directory to the container's user. Its name leads nowhere else: nobody but this user makes names in `above`. */
+/* Gives a directory to the container's user. Its name leads nowhere else: nobody but this user makes names in
+ * `above`. */
 static bool give(int above, const char *id, uint32_t uid, uint32_t gid)
 {
     struct stat status;
@@ -108,7 +111,8 @@ static bool is_record(const char *name)
            (strcmp(end, SG_SEGMENT_SUFFIX) == 0 || strcmp(end, SG_TIMELINE_SUFFIX) == 0);
 }
 
-/* Copies a file. Returns how many bytes it has; 0: it is none that a guarded program makes, or it could not be copied. */
+/* Copies a file. Returns how many bytes it has; 0: it is none that a guarded program makes, or it could not be
+ * copied. */
 static size_t copy_record(int from, int to, const char *name)
 {
     static char bytes[COPIED_FILE_BYTES];

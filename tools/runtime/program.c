@@ -1,6 +1,6 @@
 /*
- * program.c - see runtime.h. Looks at the program that a container starts: its dynamic linker and its C library, in the image
- * as it is mounted, and nothing of it runs.
+ * program.c - see runtime.h. Looks at the program that a container starts: its dynamic linker and its C library, in the
+ * image as it is mounted, and nothing of it runs.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -110,7 +110,8 @@ static bool is_env(const char *path)
     return strcmp(slash != NULL ? slash + 1 : path, "env") == 0;
 }
 
-/* Returns whether the kernel gives the program rights that its caller has not: then the dynamic linker ignores LD_PRELOAD. */
+/* Returns whether the kernel gives the program rights that its caller has not: then the dynamic linker ignores
+ * LD_PRELOAD. */
 static bool gains_rights(const struct search *search, int fd, const struct stat *status)
 {
     char value[64];
@@ -207,7 +208,8 @@ static char *judge(const struct search *search, char **words, size_t count, int 
     return reason;
 }
 
-/* Opens a guard of the image's own as its dynamic linker finds it: by path, or by name in the usual folders. Returns -1. */
+/* Opens a guard of the image's own as its dynamic linker finds it: by path, or by name in the usual folders. Returns
+ * -1. */
 static int open_guard(const struct runtime_image *image, const char *entry)
 {
     static const char *const folders[] = {

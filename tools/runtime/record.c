@@ -1,5 +1,6 @@
 /*
- * record.c - see runtime.h. The folder of records is trusted only if it belongs to this user alone, and no link is followed in it.
+ * record.c - see runtime.h. The folder of records is trusted only if it belongs to this user alone, and no link is
+ * followed in it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -20,7 +21,8 @@
 
 #define SUFFIX ".json"
 
-/* A record younger than this is not removed: its container may be about to be made. A runtime takes less than a second. */
+/* A record younger than this is not removed: its container may be about to be made. A runtime takes less than a
+ * second. */
 enum { YOUNG_SECONDS = 60, RECORD_MAX = 65536, STATE_MAX = 16 << 20, SCANNED_MAX = 4096 };
 
 /* Makes a folder and the one above it, with this mode whatever the umask is. */

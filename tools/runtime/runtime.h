@@ -1,6 +1,7 @@
 /*
  * runtime.h - the parts of sparkguard-runtime(8): arguments, settings, document, image, shared and own
- * directory, edit, name, record, log. Single-threaded. The tool runs for milliseconds, so what it allocates once it does not free.
+ * directory, edit, name, record, log. Single-threaded. The tool runs for milliseconds, so what it allocates once it
+ * does not free.
  *
  * Nothing here prints or exits, but for main.c: whatever fails, the caller executes the next runtime.
  */
@@ -21,7 +22,8 @@
 #define RUNTIME_OWN_INSIDE RUNTIME_FOLDER_INSIDE "/own"
 #define RUNTIME_SHARED_INSIDE RUNTIME_FOLDER_INSIDE "/shared"
 
-/* What a container's own directory can hold: a registry of 1 MiB, and records of 40 to 600 KiB for each of its processes. */
+/* What a container's own directory can hold: a registry of 1 MiB, and records of 40 to 600 KiB for each of its
+ * processes. */
 #define RUNTIME_OWN_SIZE "size=32m,nr_inodes=4096"
 
 /* Annotations, part of the user interface. */
@@ -52,8 +54,8 @@ struct runtime_arguments {
     bool is_forced;               /* delete --force */
 };
 
-/* Reads the arguments as runc(8) and crun(1) do. Behind a global option that it does not know, which may or may not have its value
- * in the next word, the command is RUNTIME_UNKNOWN where that word is none that it knows. */
+/* Reads the arguments as runc(8) and crun(1) do. Behind a global option that it does not know, which may or may not
+ * have its value in the next word, the command is RUNTIME_UNKNOWN where that word is none that it knows. */
 void runtime_arguments_read(struct runtime_arguments *arguments, int count, char *const *words);
 
 /* ---- settings.c: runtime.conf and the environment ---- */
@@ -91,16 +93,17 @@ struct runtime_document {
     char mark[32]; /* what a string begins with that stands for a number */
 };
 
-/* Reads a JSON object. Numbers become strings that begin with the mark, so that they keep their text: jansson's have 64 bits.
- * Returns NULL, or why it was not read. */
+/* Reads a JSON object. Numbers become strings that begin with the mark, so that they keep their text: jansson's have 64
+ * bits. Returns NULL, or why it was not read. */
 const char *runtime_document_read(struct runtime_document *document, const char *path);
-/* Replaces the file by the changed document, with the same owner and mode; all of it or nothing. Returns NULL or why not. */
+/* Replaces the file by the changed document, with the same owner and mode; all of it or nothing. Returns NULL or why
+ * not. */
 const char *runtime_document_write(struct runtime_document *document);
 /* Reads a whole number from 0 to UINT32_MAX, of the file or of json_integer(). Returns false if `value` is none. */
 bool runtime_document_number(const struct runtime_document *document, const json_t *value, uint32_t *number);
-/* Stores in *mapped what an id of the runtime's is in the container, by the document's list "uidMappings" or "gidMappings"; if
- * `is_inside`, what an id of the container's is for the runtime. Without mappings that is the id itself. Returns false if there are
- * mappings and none has it. */
+/* Stores in *mapped what an id of the runtime's is in the container, by the document's list "uidMappings" or
+ * "gidMappings"; if `is_inside`, what an id of the container's is for the runtime. Without mappings that is the id
+ * itself. Returns false if there are mappings and none has it. */
 bool runtime_document_map_id(const struct runtime_document *document, const char *list, uint32_t id, bool is_inside,
                              uint32_t *mapped);
 /* Returns whether the document has mappings of that list. */
@@ -124,7 +127,8 @@ struct runtime_image {
 /* Opens the root file system that a configuration names. Returns false if it cannot be opened. */
 bool runtime_image_open(struct runtime_image *image, const json_t *config, const char *bundle);
 void runtime_image_close(struct runtime_image *image);
-/* Opens a path inside with O_PATH. No symbolic link leads out of the container. `real` becomes the path without links. Returns
+/* Opens a path inside with O_PATH. No symbolic link leads out of the container. `real` becomes the path without links.
+ * Returns
  * -1 with errno. */
 int runtime_image_walk(const struct runtime_image *image, const char *path, char real[PATH_MAX]);
 /* The same for reading a regular file. Other files are not opened: that could have an effect. */
@@ -134,7 +138,8 @@ const struct runtime_mount *runtime_image_mount_of(const struct runtime_image *i
 
 /* ---- program.c: whether the library can be preloaded there ---- */
 
-/* Returns why a guard that LD_PRELOAD names and that is not this runtime's cannot be loaded; NULL if there is none such, or it can. */
+/* Returns why a guard that LD_PRELOAD names and that is not this runtime's cannot be loaded; NULL if there is none
+ * such, or it can. */
 char *runtime_program_guard_obstacle(const struct runtime_image *image, const json_t *process, const char *library);
 /* Returns why the program of `process` cannot be guarded; NULL if it can. */
 char *runtime_program_obstacle(const struct runtime_image *image, const json_t *process, const char *library);
@@ -153,18 +158,18 @@ const char *runtime_shared_prepare(const struct runtime_settings *settings, stru
 /* Decides whether a process may use a directory with this status, by the library's own rules. */
 struct runtime_sharing runtime_shared_judge(const struct runtime_settings *settings, const struct stat *status,
                                             const struct runtime_document *config, const json_t *user);
-/* Returns whether the container has a namespace of a type, or if `joins` whether it joins one that is there already: the ids of a user
- * namespace are then not in the configuration. */
+/* Returns whether the container has a namespace of a type, or if `joins` whether it joins one that is there already:
+ * the ids of a user namespace are then not in the configuration. */
 bool runtime_shared_has_namespace(const json_t *config, const char *type, bool joins);
 
 /* ---- own.c: a container's own directory ---- */
 
-/* Makes CONTAINERS/ID for the container's user: with root a tmpfs of RUNTIME_OWN_SIZE, and below $XDG_RUNTIME_DIR a folder. Returns its
- * path; NULL: it cannot be had on the host. The caller frees. */
+/* Makes CONTAINERS/ID for the container's user: with root a tmpfs of RUNTIME_OWN_SIZE, and below $XDG_RUNTIME_DIR a
+ * folder. Returns its path; NULL: it cannot be had on the host. The caller frees. */
 char *runtime_own_prepare(const struct runtime_settings *settings, const struct runtime_document *config,
                           const json_t *user, const char *id);
-/* Copies the records in CONTAINERS/ID to HISTORY/ID, if the administrator has named a history: what a container that has ended can have put
- * there is bounded, and so is the number of containers. */
+/* Copies the records in CONTAINERS/ID to HISTORY/ID, if the administrator has named a history: what a container that
+ * has ended can have put there is bounded, and so is the number of containers. */
 void runtime_own_keep(const struct runtime_settings *settings, const char *id);
 /* Removes the directories of containers without a record, but for the 16 that ended last. */
 void runtime_own_sweep(const char *containers);
@@ -175,14 +180,16 @@ void runtime_own_sweep(const char *containers);
 const char *runtime_edit_variable(const json_t *process, const char *name);
 /* Sets a variable in `process`. */
 void runtime_edit_set_variable(json_t *process, const char *name, const char *value);
-/* Adds the library to LD_PRELOAD of `process`, and SG_VARIABLE_COMMIT to its variables. What is there stays as it is. */
+/* Adds the library to LD_PRELOAD of `process`, and SG_VARIABLE_COMMIT to its variables. What is there stays as it
+ * is. */
 void runtime_edit_preload(json_t *process, bool is_last);
 /* Returns whether LD_PRELOAD names a libsparkguard.so that is not this runtime's. */
 bool runtime_edit_has_own_guard(const json_t *process);
 /* Returns the first entry of LD_PRELOAD that names a libsparkguard.so; "" if none does. */
 char *runtime_edit_own_guard(const json_t *process);
 void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group);
-/* Returns why the library or the directory `inside` has no place to be mounted at; NULL if both have. The caller frees. */
+/* Returns why the library or the directory `inside` has no place to be mounted at; NULL if both have. The caller
+ * frees. */
 char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
                                   const char *inside);
 /* Mounts the library, and at `inside` a directory: `source` of the host, or if it is NULL a tmpfs with `options`. */
@@ -208,20 +215,22 @@ struct runtime_record {
     char *cgroup;       /* NULL: unknown */
 };
 
-/* Opens the folder of records, and makes it and the one above it if they are not there. Returns -1 if it is missing or not this user's
- * alone. */
+/* Opens the folder of records, and makes it and the one above it if they are not there. Returns -1 if it is missing or
+ * not this user's alone. */
 int runtime_record_open_folder(const char *containers);
 /* Returns whether an id can be a file's name. */
 bool runtime_record_is_name(const char *id);
-/* Returns whether there is a record of another engine's container with the same id. `state` as in struct runtime_record. */
+/* Returns whether there is a record of another engine's container with the same id. `state` as in struct
+ * runtime_record. */
 bool runtime_record_is_anothers(const char *containers, const char *id, const char *state);
 /* Returns NULL, or why the record was not written. Removes records of containers that are gone. */
 const char *runtime_record_write(const char *containers, const struct runtime_record *record);
-/* Removes the record of a container that is about to be deleted. While its first process runs, only a deletion by force succeeds:
- * without force the record stays, and a later runtime_record_write() removes it. A record of another state folder is that of
- * another engine's container with the same id, and stays; `state` NULL: unknown. */
+/* Removes the record of a container that is about to be deleted. While its first process runs, only a deletion by force
+ * succeeds: without force the record stays, and a later runtime_record_write() removes it. A record of another state
+ * folder is that of another engine's container with the same id, and stays; `state` NULL: unknown. */
 void runtime_record_remove(const char *containers, const char *id, const char *state, bool is_forced);
-/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. The caller frees. */
+/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. The
+ * caller frees. */
 char *runtime_record_bundle(const char *containers, const char *id, const char *state);
 /* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. The caller frees. */
 char *runtime_record_cgroup(const json_t *config, bool is_rootless);
@@ -236,12 +245,12 @@ void runtime_log_tell_engine(const struct runtime_arguments *arguments, const ch
 
 /* ---- container.c: the commands ---- */
 
-/* Prepares the bundle of create, run and restore. Returns NULL or why the container would run unguarded. *is_required: it must then
- * not be started; set as soon as it is known, for a signal handler. */
+/* Prepares the bundle of create, run and restore. Returns NULL or why the container would run unguarded. *is_required:
+ * it must then not be started; set as soon as it is known, for a signal handler. */
 char *runtime_container_create(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                                bool *is_required);
-/* Prepares the process file of exec, or else its command line: *words becomes another one where that names variables. Returns NULL
- * or why the process would run unguarded. *is_required: as for runtime_container_create(). */
+/* Prepares the process file of exec, or else its command line: *words becomes another one where that names variables.
+ * Returns NULL or why the process would run unguarded. *is_required: as for runtime_container_create(). */
 char *runtime_container_exec(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                              char ***words, bool *is_required);
 /* Removes the record of a container that the next runtime is about to delete. */

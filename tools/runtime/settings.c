@@ -1,6 +1,6 @@
 /*
- * settings.c - see runtime.h. The file has lines "key = value"; "#" begins a comment. Engines start runtimes with an environment
- * of their own, so the file is the usual way, and the environment serves tests and wrappers.
+ * settings.c - see runtime.h. The file has lines "key = value"; "#" begins a comment. Engines start runtimes with an
+ * environment of their own, so the file is the usual way, and the environment serves tests and wrappers.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,7 +23,8 @@
 #define CONTAINERS "/run/sparkguard/containers"
 #define LOG "/var/log/sparkguard-runtime.log"
 
-/* The next runtimes that were executed before, with ":" between them. Without the prefix SPARKGUARD_, which options have. */
+/* The next runtimes that were executed before, with ":" between them. Without the prefix SPARKGUARD_, which options
+ * have. */
 #define EXECUTED "_SPARKGUARD_RUNTIMES_EXECUTED"
 
 enum { RETURNS_MAX = 4 }; /* a hook of a container may start a container of its own: some returns are no loop */
@@ -104,7 +105,8 @@ static bool leads_back(const char *path)
     return returns >= RETURNS_MAX;
 }
 
-/* Returns whether a file can be the next runtime. *is_self becomes true if it cannot because it is this tool or leads back. */
+/* Returns whether a file can be the next runtime. *is_self becomes true if it cannot because it is this tool or leads
+ * back. */
 static bool is_next(const char *file, bool *is_self)
 {
     struct stat status;
@@ -167,7 +169,8 @@ static void find_places(struct runtime_settings *settings)
         settings->library = launch_own_library(folder);
     if (settings->library == NULL)
         settings->library = text_copy(SG_LIBDIR "/libsparkguard.so", PATH_MAX);
-    /* Root's directory belongs to a user who does not exist in a user's namespace. The library's own default is the user's. */
+    /* Root's directory belongs to a user who does not exist in a user's namespace. The library's own default is the
+     * user's. */
     if (settings->is_rootless || settings->shared == NULL) {
         settings->shared = settings->is_rootless ? users_own(settings, own) : text_copy(SHARED, PATH_MAX);
     }
@@ -181,8 +184,8 @@ static void find_places(struct runtime_settings *settings)
                                                              : text_copy(LOG, PATH_MAX);
 }
 
-/* Chooses the next runtime: that of the environment, else of the file, else one that is known. A name that is this tool or leads
- * back to it is left out. A name that is not there ends the search: its mistake is to be seen. */
+/* Chooses the next runtime: that of the environment, else of the file, else one that is known. A name that is this tool
+ * or leads back to it is left out. A name that is not there ends the search: its mistake is to be seen. */
 static void find_next_runtime(struct runtime_settings *settings, const char *of_environment)
 {
     static const char *const known[] = {"nvidia-container-runtime", "runc", "crun"};

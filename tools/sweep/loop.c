@@ -179,8 +179,8 @@ static int turn(struct sweep *sweep, struct sweep_run *run, struct sweep_progres
     return status;
 }
 
-/* Returns whether a run says that the program cannot start, and shows why. Where a parameter has words, the reason may be
- * one of these: then two runs must fail with the same last line. */
+/* Returns whether a run says that the program cannot start, and shows why. Where a parameter has words, the reason may
+ * be one of these: then two runs must fail with the same last line. */
 static bool is_hopeless(struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress)
 {
     bool has_words = false;

@@ -2,8 +2,8 @@
  * refine.c - values between the largest that fitted and the smallest that did not: the value that the measurements
  * predict to fit, and with --refine further runs, each in the middle of what is left.
  *
- * Whole numbers are narrowed down until two adjacent values are known, other numbers to a thirty-second of the value. The
- * added values are kept in the record in the order in which they were added. Adding them again in this order gives
+ * Whole numbers are narrowed down until two adjacent values are known, other numbers to a thirty-second of the value.
+ * The added values are kept in the record in the order in which they were added. Adding them again in this order gives
  * every run its index again.
  */
 #define _GNU_SOURCE

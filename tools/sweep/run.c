@@ -299,8 +299,8 @@ void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, s
         close(log);
 }
 
-/* Returns LAUNCH_FAILED after a message if a container has ended well and left no record: then nothing has guarded it, and
- * the next, larger one would take the machine down. */
+/* Returns LAUNCH_FAILED after a message if a container has ended well and left no record: then nothing has guarded it,
+ * and the next, larger one would take the machine down. */
 static int check_container(const struct sweep *sweep, const struct sweep_run *run)
 {
     if (sweep->client.run_at == 0 || run->status != SWEEP_OK || run->peak_bytes != SG_UNKNOWN)
@@ -313,8 +313,8 @@ static int check_container(const struct sweep *sweep, const struct sweep_run *ru
 }
 
 /* Returns LAUNCH_FAILED after a message if a program that was to be guarded has held memory unguarded: the next, larger
- * one would take the machine down. A program that left no record cannot have held 64 MiB under the guard. Where there is
- * a record, a child that no scan saw may as well have mapped files. */
+ * one would take the machine down. A program that left no record cannot have held 64 MiB under the guard. Where there
+ * is a record, a child that no scan saw may as well have mapped files. */
 static int check_program(const struct sweep_run *run, const struct launch *launch)
 {
     char size[TEXT_SIZE_CAPACITY];

@@ -203,12 +203,12 @@ void sweep_measure(struct sweep_run *run, const struct launch *launch, bool is_c
 /* Returns which process keeps the machine from being clean, "" if none. */
 char *sweep_in_the_way(const struct sweep *sweep);
 
-/* run.c: executes one run and calls `tick` several times a second. Returns 0, or LAUNCH_... after a message on stderr.
- * */
+/* run.c: executes one run and calls `tick` several times a second. Returns 0, or LAUNCH_... after a message on
+ * stderr. */
 struct sweep_progress;
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by);
-/* Returns whether a run that has ended never began: it failed in its first seconds, took no memory worth a record, and no
- * run has ended well. */
+/* Returns whether a run that has ended never began: it failed in its first seconds, took no memory worth a record, and
+ * no run has ended well. */
 bool sweep_is_false_start(const struct sweep *sweep, const struct sweep_run *run);
 /* Prints the end of a run's output and the path of the log. */
 void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress);
@@ -223,7 +223,8 @@ enum sweep_container { SWEEP_NO_CONTAINER, SWEEP_CONTAINER, SWEEP_CONTAINER_REFU
 enum sweep_container sweep_container_judge(char *const *words, struct sweep_client *client);
 /* Returns the command with the options that give the container its job and the guard's settings. Takes over `words`. */
 char **sweep_container_command(char **words, const struct sweep_client *client, const char *job);
-/* Begins to kill the container of a command from sweep_container_command(), whose client gets no signal through to it. */
+/* Begins to kill the container of a command from sweep_container_command(), whose client gets no signal through to
+ * it. */
 void sweep_container_kill(char *const *words, const struct sweep_client *client, const char *job);
 
 /* progress.c: shows the progress on stderr: on a terminal one line that is rewritten, otherwise a line for each run. */
@@ -243,8 +244,8 @@ void sweep_progress_say(struct sweep_progress *progress, const char *format, ...
 void sweep_progress_end_of(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run);
 void sweep_progress_end(struct sweep_progress *progress);
 
-/* loop.c: runs all pending configurations. Returns 0 or an exit status; *ended_by is the signal that ended the sweep.
- * */
+/* loop.c: runs all pending configurations. Returns 0 or an exit status; *ended_by is the signal that ended the
+ * sweep. */
 int sweep_all(struct sweep *sweep, struct sweep_progress *progress, int *ended_by);
 
 /* sweep/table.c, export.c */

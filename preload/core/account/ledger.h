@@ -99,8 +99,8 @@ void sg_ledger_return_credit(struct sg_record *record, uint64_t keep);
 /* Array credit. A thread that frees an array (a heap block of SG_ARRAY_MIN to SG_ARRAY_MAX bytes) may keep its bytes
  * granted, and pay its next arrays from them, without a decision and without a word that other threads write. The next
  * array has pages of its own, so its promise is made ahead: record->ahead_bytes is promised and not used, and never
- * less than the credit. It is filled up in steps of SG_ARRAY_AHEAD at least, so most frees promise nothing. A charge that raises
- * a peak takes all credit back, and counts none of it. */
+ * less than the credit. It is filled up in steps of SG_ARRAY_AHEAD at least, so most frees promise nothing. A charge
+ * that raises a peak takes all credit back, and counts none of it. */
 enum { SG_ARRAY_MIN = 256 * 1024, SG_ARRAY_MAX = 32 * 1024 * 1024, SG_ARRAY_AHEAD = 4 * 1024 * 1024 };
 
 /* Pays for an array of `bytes` from the array credit of a record. `site`: its call site, or 0. False: the credit does

@@ -20,8 +20,8 @@ struct sg_range_map sg_tmpfs_mapped;
 
 enum { SHOWN_MAX = SG_FILE_CAPACITY + SG_MORE_FILES_CAPACITY };
 
-/* Room for the ranges that are shown, in ascending order, for a new list of them, and for the missing bytes of each that
- * a scan has found so far. Few programs need more than `few`; then the memory is mapped. */
+/* Room for the ranges that are shown, in ascending order, for a new list of them, and for the missing bytes of each
+ * that a scan has found so far. Few programs need more than `few`; then the memory is mapped. */
 static struct {
     struct sg_memory_file shown[SG_FILE_CAPACITY], list[SG_FILE_CAPACITY];
     uint64_t missing_bytes[SG_FILE_CAPACITY];

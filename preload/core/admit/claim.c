@@ -123,7 +123,8 @@ static long try_once(struct sg_claim_order *order)
     return result == 0 ? claim_fd : result;
 }
 
-/* Retries while requests in flight, or a concurrent --set, may change the result. *seen: the epoch before the last try. */
+/* Retries while requests in flight, or a concurrent --set, may change the result. *seen: the epoch before the last
+ * try. */
 static long attempt(struct sg_claim_order *order, long (*once)(struct sg_claim_order *), uint32_t *seen)
 {
     uint64_t end_ns = sg_clock_ns(CLOCK_MONOTONIC) + (order->wait_ns > UNDER_WAY_NS ? order->wait_ns : UNDER_WAY_NS);

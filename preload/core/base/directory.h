@@ -11,14 +11,15 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Stores the path of the default directory of this user. That is /dev/shm/sparkguard-UID if it is this user's already; else
- * RUNTIME/sparkguard if `runtime`, or /run/user/UID, is this user's and closed to others, as a login makes it; else the first again. Root's
- * is made at boot. Returns false if another user has made the first, and a place is chosen that he has not: in the end
- * /tmp/sparkguard-UID, of root /run/sparkguard/root. `runtime` may be NULL, and may be in `path`. */
+/* Stores the path of the default directory of this user. That is /dev/shm/sparkguard-UID if it is this user's already;
+ * else RUNTIME/sparkguard if `runtime`, or /run/user/UID, is this user's and closed to others, as a login makes it;
+ * else the first again. Root's is made at boot. Returns false if another user has made the first, and a place is chosen
+ * that he has not: in the end /tmp/sparkguard-UID, of root /run/sparkguard/root. `runtime` may be NULL, and may be in
+ * `path`. */
 bool sg_directory_default(char path[SG_PATH_CAPACITY], const char *runtime);
 
-/* Sets sg_options.dir to the default directory if the option is not set. Call it before the directory is used: the program may have
- * changed its effective user since the start. Returns as sg_directory_default(). */
+/* Sets sg_options.dir to the default directory if the option is not set. Call it before the directory is used: the
+ * program may have changed its effective user since the start. Returns as sg_directory_default(). */
 bool sg_directory_choose(void);
 
 /* Opens a directory and stores its properties in *info. A descriptor or -errno; -EPERM: another user owns it (neither
@@ -37,8 +38,8 @@ int sg_directory_open_history(struct stat *info);
 void sg_directory_visit(int directory, char *buffer, size_t capacity,
                         bool (*visit)(int directory, const char *name, void *context), void *context);
 
-/* The mode for files in a directory: 0600, or SG_DIRECTORY_SHARED_MODE if a group shares the directory (mode 2770): a process maps its
- * own files, and nobody else may shorten them. */
+/* The mode for files in a directory: 0600, or SG_DIRECTORY_SHARED_MODE if a group shares the directory (mode 2770): a
+ * process maps its own files, and nobody else may shorten them. */
 #define SG_DIRECTORY_SHARED_MODE 0640u
 unsigned sg_directory_file_mode(const struct stat *info);
 

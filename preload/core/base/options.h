@@ -41,7 +41,8 @@ struct sg_options {
     uint32_t first_pid;                 /* the job's first process; 0: this process is the first, before set-up */
 };
 
-/* The default directory: below the folder that a login has, or with the user's number in the folder of shared memory. */
+/* The default directory: below the folder that a login has, or with the user's number in the folder of shared
+ * memory. */
 #define SG_DEFAULT_DIR_BELOW "/sparkguard"
 #define SG_DEFAULT_DIR "/dev/shm/sparkguard-"
 

@@ -17,10 +17,12 @@ uint32_t sg_control_count(uint64_t job);
 
 /* Sets the words of *set that are not 0 for a job of which a process lives. `run`: SG_RUN of the job's first process,
  * where no process of the job has an entry. 0 or a negative errno number. -ENOENT: the job has ended, or does not share
- * this registry. -EBUSY: another process has been writing for a second, or is stopped. -ENOSPC: the registry is full. */
+ * this registry. -EBUSY: another process has been writing for a second, or is stopped. -ENOSPC: the registry is
+ * full. */
 int sg_control_set(uint64_t job, uint64_t run, const struct sg_settings *set);
 
-/* Lowers the granted claim of a job to `bytes`; 0: gives it up. 0 or a negative errno number. -ENOENT: the job has none.
+/* Lowers the granted claim of a job to `bytes`; 0: gives it up. 0 or a negative errno number. -ENOENT: the job has
+ * none.
  * -ERANGE: it is not larger. */
 int sg_control_lower_claim(uint64_t job, uint64_t bytes);
 

@@ -87,8 +87,8 @@ static void keep_open(int registry)
     sg_registry_file_read_from(kept);
 }
 
-/* Copies the registry, whose bytes are a file's or a segment's. False: it is none that this version can share, and the copy is
- * empty. */
+/* Copies the registry, whose bytes are a file's or a segment's. False: it is none that this version can share, and the
+ * copy is empty. */
 static bool read_bytes(int fd, uint64_t bytes)
 {
     static struct sg_registry header; /* static: too large for a small stack */

@@ -83,7 +83,8 @@ static bool was_asked(const struct sg_givers_asked *asked, uint32_t number)
 }
 
 /* Returns the number of the process that is asked next: of those that were not asked yet, one whose heap may have much
- * to give; else one of the job to which the most is lent, and there the one that holds the most. SG_ENTRY_CAPACITY: there is none. */
+ * to give; else one of the job to which the most is lent, and there the one that holds the most. SG_ENTRY_CAPACITY:
+ * there is none. */
 static uint32_t find_next(const struct sg_givers_asked *asked)
 {
     struct sg_registry *registry = sg_entry_registry();

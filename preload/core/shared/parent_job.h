@@ -13,8 +13,8 @@
  * SPARKGUARD_DIR, this user's or root's, if there is one. For segment.c, before the record is made. */
 void sg_parent_job_adopt(void);
 
-/* Puts sg_options.job and first_pid into the environment, in place of the name that was made up. Set by the hooks; NULL:
- * there is nothing there yet. */
+/* Puts sg_options.job and first_pid into the environment, in place of the name that was made up. Set by the hooks;
+ * NULL: there is nothing there yet. */
 extern void (*sg_parent_job_tell)(void);
 
 #endif

@@ -55,8 +55,8 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel);
  * after that. */
 uint64_t sg_peers_promised_by(uint32_t number, bool asks_kernel);
 
-/* Whether a process that promises 1 MiB or more has been killed or is ending: its entry is found dead in a moment. Costs
- * a read of /proc for each such process. */
+/* Whether a process that promises 1 MiB or more has been killed or is ending: its entry is found dead in a moment.
+ * Costs a read of /proc for each such process. */
 bool sg_peers_are_ending(void);
 
 /* Sums up CUDA memory alone. Fills *sum for the cgroup with identity `level`; 0: for the machine. */

@@ -180,7 +180,8 @@ static long fill_file(int fd, const struct sg_registry_link *link)
 }
 
 /* Creates the file without a name, or under a temporary name if O_TMPFILE is not supported. Links it to the real name
- * when it is complete, because this process may be killed at any instruction. Another process may be faster: -EEXIST. */
+ * when it is complete, because this process may be killed at any instruction. Another process may be faster:
+ * -EEXIST. */
 static long make_file(const struct sg_registry_link *link)
 {
     static char path[SG_PATH_CAPACITY + 80],
@@ -210,8 +211,8 @@ static long make_file(const struct sg_registry_link *link)
     return result;
 }
 
-/* Validates the file before it is mapped: a usable registry, with all blocks allocated, and if `must_be_ours` owned by this user or
- * root. 0 or -errno. */
+/* Validates the file before it is mapped: a usable registry, with all blocks allocated, and if `must_be_ours` owned by
+ * this user or root. 0 or -errno. */
 static long check_file(int fd, bool must_be_ours, struct stat *info, struct sg_registry_layout *layout)
 {
     static struct sg_registry header; /* static as in make_file */
@@ -265,8 +266,8 @@ static long map_own(struct sg_registry_layout *layout, struct stat *info, void *
     return result;
 }
 
-/* Makes a segment and the file that names it. -EEXIST: another process was faster. The segment is there as long as it is attached: the
- * caller lets go of *made when it has found it by the file, as others do. */
+/* Makes a segment and the file that names it. -EEXIST: another process was faster. The segment is there as long as it
+ * is attached: the caller lets go of *made when it has found it by the file, as others do. */
 static long make_linked(uint32_t group, void **made)
 {
     struct sg_registry_link link;

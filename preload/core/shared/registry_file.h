@@ -28,9 +28,9 @@ bool sg_registry_file_has_owner(int fd, uint32_t number);
 /* Opens the registry in SPARKGUARD_DIR. A descriptor, or -errno. */
 long sg_registry_file_open(int flags);
 
-/* Maps the registry into file->registry and creates the file if there is none; in a directory that a group shares the file names a
- * segment. 0 or -errno; -EPERM: the file belongs to another user; -EPROTO: no registry, or one that this version cannot
- * share; -EXDEV: it is in another IPC namespace. Under the decision lock. */
+/* Maps the registry into file->registry and creates the file if there is none; in a directory that a group shares the
+ * file names a segment. 0 or -errno; -EPERM: the file belongs to another user; -EPROTO: no registry, or one that this
+ * version cannot share; -EXDEV: it is in another IPC namespace. Under the decision lock. */
 long sg_registry_file_map(struct sg_registry_file *file);
 
 /* The same for a tool: makes no file, and may map one of another user. */
@@ -63,19 +63,20 @@ bool sg_registry_file_is_directory_ours(void);
  * ---- the registry of a directory that a group shares ----
  *
  * Each member may write to it, and who may write to a file may
- * also shorten it, which ends every program that maps it. So the registry is a segment of System V, whose size nobody can change,
- * and the file machine.ledger only names it. The file carries the locks, which do not depend on its size.
+ * also shorten it, which ends every program that maps it. So the registry is a segment of System V, whose size nobody
+ * can change, and the file machine.ledger only names it. The file carries the locks, which do not depend on its size.
  *
- * The segment is marked for removal as soon as it is made: it is there as long as a process has it, nobody can take it away, and
- * the kernel removes it behind the last one. Then the file is stale, and the next process makes both anew. Processes of another IPC
- * namespace cannot have it. Call with signals blocked.
+ * The segment is marked for removal as soon as it is made: it is there as long as a process has it, nobody can take it
+ * away, and the kernel removes it behind the last one. Then the file is stale, and the next process makes both anew.
+ * Processes of another IPC namespace cannot have it. Call with signals blocked.
  */
 
 /* Reads what an open file names. 0; -ENOENT: it is no such file. */
 long sg_registry_link_read(int fd, struct sg_registry_link *link);
 
-/* Attaches the segment. `group` is that of the file: a segment of another group is not the one. Stores the address. 0 or -errno; -ESTALE: it
- * is gone; -EXDEV: it is in another IPC namespace; -EPROTO: it is none that this version can share. */
+/* Attaches the segment. `group` is that of the file: a segment of another group is not the one. Stores the address. 0
+ * or -errno; -ESTALE: it is gone; -EXDEV: it is in another IPC namespace; -EPROTO: it is none that this version can
+ * share. */
 long sg_registry_link_attach(const struct sg_registry_link *link, uint32_t group, bool is_read_only, void **address);
 
 /* Makes a segment of `bytes` zero bytes for a group, attaches it, and fills *link. 0 or -errno. */

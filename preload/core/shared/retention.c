@@ -2,10 +2,10 @@
  * retention.c - see retention.h. Keeps the records of the processes that ended last, and removes older ones.
  *
  * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked. Segments are opened only if the
- * directory holds more than KEEP_MAX of them. The oldest dead ones of this user are then removed until KEEP_LEAST of his are left:
- * one user's many short programs do not push out what others left. Segments of living processes (their lock is held) stay, and
- * files that are no segments. Unfinished files of killed processes are removed after UNFINISHED_SECONDS, and time lines without a
- * segment at once.
+ * directory holds more than KEEP_MAX of them. The oldest dead ones of this user are then removed until KEEP_LEAST of
+ * his are left: one user's many short programs do not push out what others left. Segments of living processes (their
+ * lock is held) stay, and files that are no segments. Unfinished files of killed processes are removed after
+ * UNFINISHED_SECONDS, and time lines without a segment at once.
  *
  * History: runs once, in the history thread of the process, and is bounded by bytes.
  */
@@ -157,8 +157,8 @@ static bool is_own(const struct stat *info)
     return info->st_uid == (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
 }
 
-/* Whether the segment is this user's, and its process has ended: no process holds the file's lock. Sets *ended_ns to the file's
- * time. Counts this user's. */
+/* Whether the segment is this user's, and its process has ended: no process holds the file's lock. Sets *ended_ns to
+ * the file's time. Counts this user's. */
 static bool is_own_dead(int directory, const char *name, struct workspace *work, int64_t *ended_ns)
 {
     long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);

@@ -265,7 +265,8 @@ static void print_failure(long error)
     sg_log_line(line);
 }
 
-/* Those who share the directory read this record. Passwords and keys are on command lines, so only the program's name is in it. */
+/* Those who share the directory read this record. Passwords and keys are on command lines, so only the program's name
+ * is in it. */
 static void hide_arguments(void)
 {
     for (size_t i = 0, is_behind = 0; file_mode == SG_DIRECTORY_SHARED_MODE && i < sizeof sg_own->command; i++) {

@@ -45,7 +45,8 @@ const char *sg_segment_path(void);
  * Any thread. */
 void sg_segment_unused(uintptr_t *begin, uintptr_t *end);
 
-/* The mode of files in SPARKGUARD_DIR: 0600, or SG_DIRECTORY_SHARED_MODE if a group shares it. Valid after sg_segment_attach. */
+/* The mode of files in SPARKGUARD_DIR: 0600, or SG_DIRECTORY_SHARED_MODE if a group shares it. Valid after
+ * sg_segment_attach. */
 unsigned sg_segment_file_mode(void);
 
 /* The file's name without the directory. Valid after sg_segment_attach; a forked child gets a new one. */

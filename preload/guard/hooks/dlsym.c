@@ -5,8 +5,8 @@
  * their functions up so. The libc looks first. Where it finds the function that the hook calls next, the hook is the
  * answer; what another library defines stays that library's. So the answer is what a linked call would reach, but for
  * three kinds of callers. RTLD_NEXT of dlsym stays the libc's, which passes over this library only for those behind it.
- * UCX, which patches the code that it finds, gets the libc's functions. And an object behind this library that itself wraps the libc gets the libc's functions, for a hook may call that
- * object, and would call itself through it.
+ * UCX, which patches the code that it finds, gets the libc's functions. And an object behind this library that itself
+ * wraps the libc gets the libc's functions, for a hook may call that object, and would call itself through it.
  *
  * dlopen with RTLD_DEEPBIND would lead a library past every entry point, so the flag is removed. Before a dlclose, the
  * libraries whose addresses are kept are pinned.
@@ -45,8 +45,8 @@ static sg_function as_function(void *pointer)
     return function;
 }
 
-/* The libc's answer, for this library as the caller: to dlsym, or to dlvsym if `version` is not NULL. It is the same for
- * each caller that gives a handle. */
+/* The libc's answer, for this library as the caller: to dlsym, or to dlvsym if `version` is not NULL. It is the same
+ * for each caller that gives a handle. */
 static inline void *ask_libc(sg_function next, void *handle, const char *name, const char *version)
 {
     return version == NULL ? ((__typeof__(&dlsym))next)(handle, name)
@@ -247,8 +247,8 @@ static bool passes_over_us(const char *name, const void *caller)
            sg_elf_symbols_before(name, &address) == SG_ORDER_OURS;
 }
 
-/* The last caller that was not UCX, for to find a caller's object takes longer than to look up. Interfaces look up at one
- * place. Forgotten when an object may have gone. */
+/* The last caller that was not UCX, for to find a caller's object takes longer than to look up. Interfaces look up at
+ * one place. Forgotten when an object may have gone. */
 static const void *known_other;
 
 static SG_COLD bool is_of_ucx(const void *caller)

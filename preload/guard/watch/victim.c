@@ -160,8 +160,8 @@ static void find_shared(struct sg_registry *registry, uint32_t used)
 }
 
 /* What a child copies its parent holds alone, too, though the child grows. Copies are only estimated. So a child comes
- * before a parent that holds less than a sixteenth more, at the parent's place among the others. The rounds end when all
- * pairs are in order: a child may be a parent as well. */
+ * before a parent that holds less than a sixteenth more, at the parent's place among the others. The rounds end when
+ * all pairs are in order: a child may be a parent as well. */
 static void put_children_before(struct sg_registry *registry, uint32_t used)
 {
     enum { ROUNDS_MAX = 8 }; /* of generations; entries of others may name each other as parents */

@@ -1,6 +1,6 @@
 /*
- * grow MODE HELD_MIB RATE MORE_MIB - holds HELD_MIB, then takes MORE_MIB, at most RATE of them a second, by no call that
- * could be refused.
+ * grow MODE HELD_MIB RATE MORE_MIB - holds HELD_MIB, then takes MORE_MIB, at most RATE of them a second, by no call
+ * that could be refused.
  *
  *     copy      a child asks for a buffer of 2 MiB as any worker would, then writes to what it inherited
  *     silent    the same, but the child makes no call at all after fork

@@ -1,6 +1,6 @@
 /*
- * freed_arenas WHAT - takes memory of the heap in small blocks, frees all but the last block of each thread, and asks for
- * one more block of 300 MiB. glibc keeps what was freed: other blocks lie above it. Prints "granted" or "refused".
+ * freed_arenas WHAT - takes memory of the heap in small blocks, frees all but the last block of each thread, and asks
+ * for one more block of 300 MiB. glibc keeps what was freed: other blocks lie above it. Prints "granted" or "refused".
  *
  * WHAT: threads (four threads take 60 MiB each, in arenas of their own), alone (the only thread takes 240 MiB), little
  * (four threads take 10 MiB each, and 500 are asked for), hold (four threads take 70 MiB each; then prints "ready" and

@@ -1,9 +1,9 @@
 /*
- * find_name LIBRARY [FAMILY] - looks up each name of a family of hooks.def (libc, driver) by each way there is, and prints lines of
- * three words: the name, the way, and the file of the function that was found; "-" for none.
+ * find_name LIBRARY [FAMILY] - looks up each name of a family of hooks.def (libc, driver) by each way there is, and
+ * prints lines of three words: the name, the way, and the file of the function that was found; "-" for none.
  *
- * Ways: link; default, next (dlsym with these handles); handle (of LIBRARY), program (the handle of dlopen(NULL)); version (dlvsym with
- * the handle of LIBRARY), version_default, version_next; driver also: proc (cuGetProcAddress).
+ * Ways: link; default, next (dlsym with these handles); handle (of LIBRARY), program (the handle of dlopen(NULL));
+ * version (dlvsym with the handle of LIBRARY), version_default, version_next; driver also: proc (cuGetProcAddress).
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -51,7 +51,8 @@ static void say(const struct name *name, const char *way, void *address)
     printf("%s %s %s\n", name->symbol, way, file_of(address));
 }
 
-/* The newest version of a name that the handle has: dlsym answers with that one. A library without versions takes any. */
+/* The newest version of a name that the handle has: dlsym answers with that one. A library without versions takes
+ * any. */
 static void *by_version(void *handle, const char *symbol)
 {
     char version[32];

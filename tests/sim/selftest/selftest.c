@@ -569,8 +569,8 @@ static void test_pool_reuse_in_stream_order(void)
     CHECK(sgsim_live_bytes("total") == 0);
 }
 
-/* SGSIM_DEVICES=2 SGSIM_STREAMS=busy: a stream keeps its device, whatever is current; what was freed on it stays until a
- * synchronisation. */
+/* SGSIM_DEVICES=2 SGSIM_STREAMS=busy: a stream keeps its device, whatever is current; what was freed on it stays until
+ * a synchronisation. */
 static void test_stream_pools(void)
 {
     CUcontext second, found;
@@ -752,7 +752,8 @@ static void test_vmm(void)
 
 /* ---- environment ---- */
 
-/* Every function that functions.def says to allocate: takes at least the bytes, gives them back, and fails without a trace. */
+/* Every function that functions.def says to allocate: takes at least the bytes, gives them back, and fails without a
+ * trace. */
 static void test_allocating(void)
 {
     static const struct allocating_call calls[] = {

@@ -1,8 +1,8 @@
 /*
  * daemon_json.c - see setup.h: edits Docker's daemon.json for the script of the set-up.
  *
- * The text is edited and not written anew: numbers that no program can hold, the order, the blanks stay as they are. The
- * edited text is parsed again and compared with what the edit is to come to; a file where that differs is left.
+ * The text is edited and not written anew: numbers that no program can hold, the order, the blanks stay as they are.
+ * The edited text is parsed again and compared with what the edit is to come to; a file where that differs is left.
  */
 #define _GNU_SOURCE
 #include <jansson.h>
@@ -105,8 +105,8 @@ static size_t skip_value(const char *text, size_t at)
     return at;
 }
 
-/* Finds a member of the object whose brace is at `brace`, by its key as it is written. Without one, `out` is the end of the
- * last member. Returns whether it is there. */
+/* Finds a member of the object whose brace is at `brace`, by its key as it is written. Without one, `out` is the end of
+ * the last member. Returns whether it is there. */
 static bool find_member(const char *text, size_t brace, const char *name, struct member *out)
 {
     char *quoted = text_format("\"%s\"", name);

@@ -82,8 +82,8 @@ static char *find_beside(const struct doctor *doctor, const char *name)
     return text_copy("", 1);
 }
 
-/* Returns the folder of the package's files; in the build folder they are beside this program. NULL after a message on stderr:
- * not there, or not root's alone to replace. */
+/* Returns the folder of the package's files; in the build folder they are beside this program. NULL after a message on
+ * stderr: not there, or not root's alone to replace. */
 static char *find_files(const struct doctor *doctor, const char *self)
 {
     char *beside = text_copy(self, PATH_MAX);

@@ -1,7 +1,7 @@
 /*
  * answer.c - the probe: this tool, started again with the library preloaded. It asks for memory, looks how the calls of
- * the CUDA driver are found, and writes one answer. It does not initialise CUDA, which could hang on a hung driver; only
- * the probe of --cuda does (measure.c).
+ * the CUDA driver are found, and writes one answer. It does not initialise CUDA, which could hang on a hung driver;
+ * only the probe of --cuda does (measure.c).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -83,8 +83,8 @@ static void look_at_driver(struct check_answer *answer)
     answer->is_hooked[CHECK_PROC_ADDRESS] = is_ours(ask_driver(handle));
 }
 
-/* Holds a block that is large enough for a record, so that the record shows how this process is guarded. sparkguard_stats
- * joins the registry; a request that the cached snapshot serves does not. */
+/* Holds a block that is large enough for a record, so that the record shows how this process is guarded.
+ * sparkguard_stats joins the registry; a request that the cached snapshot serves does not. */
 static void hold_memory(struct check_answer *answer)
 {
     static void *volatile kept; /* until the probe ends */

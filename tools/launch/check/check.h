@@ -17,8 +17,8 @@
 #include "launch/launch.h"
 #include "model/model.h"
 
-/* Exit codes of --check, part of the user interface. With --cuda: all that matters is proved, something is disproved, not all
- * could be told. */
+/* Exit codes of --check, part of the user interface. With --cuda: all that matters is proved, something is disproved,
+ * not all could be told. */
 enum { CHECK_EXIT_GUARDED = 0, CHECK_EXIT_UNGUARDED = 1, CHECK_EXIT_UNWRITTEN = 3, CHECK_EXIT_UNKNOWN = 3 };
 
 enum check_state {
@@ -99,7 +99,8 @@ struct check_trial {
     int64_t patience_ns; /* how long it may take to answer, and to end; 10 s unless it is changed */
 };
 
-/* Starts this tool as a probe, with the library preloaded. Returns false on failure; check_trial_end() is due in any case. */
+/* Starts this tool as a probe, with the library preloaded. Returns false on failure; check_trial_end() is due in any
+ * case. */
 bool check_trial_start_probe(struct check_trial *trial, const char *library, enum check_probe kind,
                              const struct check_variable *variables);
 /* Waits for the probe's answer; the probe stays. Returns false if none comes in time. */

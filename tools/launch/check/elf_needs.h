@@ -1,6 +1,6 @@
 /*
- * elf_needs.h - what an ELF file asks the dynamic linker for: libraries, folders to look in, versions, auditors. Read from its
- * tables, as elf.h reads: every read is bounded, nothing is mapped, and nothing of the file runs.
+ * elf_needs.h - what an ELF file asks the dynamic linker for: libraries, folders to look in, versions, auditors. Read
+ * from its tables, as elf.h reads: every read is bounded, nothing is mapped, and nothing of the file runs.
  */
 #ifndef SG_TOOLS_LAUNCH_CHECK_ELF_NEEDS_H
 #define SG_TOOLS_LAUNCH_CHECK_ELF_NEEDS_H

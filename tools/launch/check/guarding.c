@@ -167,7 +167,8 @@ static void add_sharing(struct check *check, pid_t probe, bool is_recorded)
         check_add(check, id, CHECK_OK, NULL, "no other guarded process runs; those to come share the ledger");
 }
 
-/* Returns whether the program has the CUDA runtime within itself. Only the runtime asks the driver for this function. */
+/* Returns whether the program has the CUDA runtime within itself. Only the runtime asks the driver for this
+ * function. */
 static bool has_static_runtime(const char *path)
 {
     struct stat status;

@@ -1,9 +1,10 @@
 /*
- * loads.c - what the dynamic linker would load for a program, by the tables of the program and of the libraries that it needs. The
- * linker is not asked: it may be anybody's program, and the system's own loads auditors that the program names, which are code.
+ * loads.c - what the dynamic linker would load for a program, by the tables of the program and of the libraries that it
+ * needs. The linker is not asked: it may be anybody's program, and the system's own loads auditors that the program
+ * names, which are code.
  *
- * Libraries are looked for as ld.so(8) does: in DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, then in the folders of /etc/ld.so.conf, from
- * which its cache is made, and the usual ones.
+ * Libraries are looked for as ld.so(8) does: in DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, then in the folders of
+ * /etc/ld.so.conf, from which its cache is made, and the usual ones.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

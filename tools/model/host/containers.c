@@ -1,8 +1,8 @@
 /*
  * containers.c - reads what sparkguard-runtime wrote down about its containers, and names containers.
  *
- * The folder of records, and each file there, must belong to root or to the one who is asked about, and nobody else may write
- * to them. A file is named ID.json and says the same ID.
+ * The folder of records, and each file there, must belong to root or to the one who is asked about, and nobody else may
+ * write to them. A file is named ID.json and says the same ID.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -2,10 +2,10 @@
  * devices.c - asks NVML, in a child, which processes use device memory. On a Spark no other counter shows it: CUDA's
  * memory is in no RSS.
  *
- * On a wedged machine NVML's calls do not return for minutes, and the caller cannot be killed (field: nvidia-smi blocked
- * for 491 to 737 s). So the child has no descriptor of ours but the pipe, not even stdout, which a reader may wait for;
- * the parent reads for two seconds, then kills the child and waits for it no longer. As long as such a child is there,
- * no other one is started: a timer would add one every 15 s.
+ * On a wedged machine NVML's calls do not return for minutes, and the caller cannot be killed (field: nvidia-smi
+ * blocked for 491 to 737 s). So the child has no descriptor of ours but the pipe, not even stdout, which a reader may
+ * wait for; the parent reads for two seconds, then kills the child and waits for it no longer. As long as such a child
+ * is there, no other one is started: a timer would add one every 15 s.
  */
 #define _GNU_SOURCE
 #include <ctype.h>

@@ -48,15 +48,16 @@ struct host_containers {
     size_t count;
 };
 
-/* Reads a folder of records. Files of other users than `owner` and root are not read, and neither are links, files that others may
- * write, and what is no such record. No message. */
+/* Reads a folder of records. Files of other users than `owner` and root are not read, and neither are links, files that
+ * others may write, and what is no such record. No message. */
 void host_containers_read(struct host_containers *containers, const char *records, uid_t owner);
 /* Returns the record of a container by its ID or the beginning of it, or NULL. */
 const struct host_container *host_containers_find(const struct host_containers *containers, const char *id);
 /* Returns the ID of the container in which a process of this namespace runs; NULL: in none, or in this process's own.
  * *record is what is known of it, or NULL. */
 char *host_container_id(const struct host_containers *containers, uint32_t pid, const struct host_container **record);
-/* Returns the name for an ID: that of its record, else the one that Docker or Podman knows, else its first 12 digits. */
+/* Returns the name for an ID: that of its record, else the one that Docker or Podman knows, else its first 12
+ * digits. */
 char *host_container_name(const struct host_containers *containers, const char *id);
 
 /* ---- engines.c ---- */
@@ -108,8 +109,8 @@ extern const char *const host_why_text[HOST_WHY_COUNT];
 enum host_why host_why_not_loaded(uint32_t pid, const char *library);
 /* Returns why a process that may have the library has no record in the directories read. */
 enum host_why host_why_unguarded(uint32_t pid);
-/* Returns why a process is unguarded, for people: the reason that the runtime of its container wrote down, else what the
- * process shows; NULL if unknown. `record` may be NULL. */
+/* Returns why a process is unguarded, for people: the reason that the runtime of its container wrote down, else what
+ * the process shows; NULL if unknown. `record` may be NULL. */
 char *host_unguarded_reason(const struct host_container *record, uint32_t pid);
 
 /* ---- user.c ---- */

@@ -1,7 +1,7 @@
 /*
- * draw.h - drawings over time, for --plot and for the page of --html. Of one process: live bytes by domain at the top, the
- * machine's memory below, a discrete GPU's memory below that, phases and refusals over all. Of a job: its processes as bands. Areas also differ by their hatching and lines by their dashes,
- * so colour is not needed.
+ * draw.h - drawings over time, for --plot and for the page of --html. Of one process: live bytes by domain at the top,
+ * the machine's memory below, a discrete GPU's memory below that, phases and refusals over all. Of a job: its processes
+ * as bands. Areas also differ by their hatching and lines by their dashes, so colour is not needed.
  */
 #ifndef SG_TOOLS_REPORT_DRAW_DRAW_H
 #define SG_TOOLS_REPORT_DRAW_DRAW_H
@@ -117,9 +117,9 @@ void draw_pattern(FILE *stream, const char *name, const char *id, const char *gr
  * All times are of CLOCK_REALTIME, so the records of several boots fit one axis. The axis consists of spans: the times
  * between them, in which no process of the job lived, are left out.
  *
- * In a column a process is absent (it had not begun, or had ended), recorded, or not recorded: it lived, and there is no
- * sample. A span without samples is drawn at the height of the last known figure, never zero; before the first sample the
- * height rises evenly to that sample. */
+ * In a column a process is absent (it had not begun, or had ended), recorded, or not recorded: it lived, and there is
+ * no sample. A span without samples is drawn at the height of the last known figure, never zero; before the first
+ * sample the height rises evenly to that sample. */
 
 enum { BANDS_NAMED = 8, BANDS_MAX = BANDS_NAMED + 2, BANDS_SPANS_MAX = 6, BANDS_COLUMNS_MAX = 416 };
 
@@ -164,8 +164,8 @@ struct bands {
     size_t timeline_count;
 };
 
-/* Reads the time lines of a job from a time on (0: all) into `columns` columns, at least 24. NULL if no process has a time
- * line that can be trusted. Unless `has_complained` is NULL, a message on stderr says if one cannot be, and
+/* Reads the time lines of a job from a time on (0: all) into `columns` columns, at least 24. NULL if no process has a
+ * time line that can be trusted. Unless `has_complained` is NULL, a message on stderr says if one cannot be, and
  * *has_complained is set. */
 struct bands *draw_bands_read(const struct model_job *job, int64_t since_ns, size_t columns, bool *has_complained);
 

@@ -61,8 +61,8 @@ static void end_lines(struct lines *lines, FILE *stream)
     }
 }
 
-/* Prints as much of a line as fits the screen; escape sequences for colours have no width. The chosen line is in reverse
- * video from end to end, and without colour it has a mark in its first column. */
+/* Prints as much of a line as fits the screen; escape sequences for colours have no width. The chosen line is in
+ * reverse video from end to end, and without colour it has a mark in its first column. */
 static void put_cut(const char *line, bool is_chosen, const struct style *style)
 {
     size_t column = 0, left = strlen(line);

@@ -27,7 +27,8 @@ struct spark {
 /* Adds a figure with a later time than the last one. */
 void spark_add(struct spark *spark, int64_t time_ns, uint64_t bytes);
 
-/* Times of equal length that end now. They begin at round times, so that a figure stays in its cell while the line moves. */
+/* Times of equal length that end now. They begin at round times, so that a figure stays in its cell while the line
+ * moves. */
 struct spark_axis {
     int64_t now_ns, step_ns;
     size_t cells;

@@ -26,8 +26,9 @@ enum {
     COLUMNS
 };
 
-/* From WIDE on peak and history have columns of their own; below, the bar shows the peak, and that of a job its history.
- * Below NARROW the head of the screen tells of walls and refusals, and below the others there is space for less. */
+/* From WIDE on peak and history have columns of their own; below, the bar shows the peak, and that of a job its
+ * history. Below NARROW the head of the screen tells of walls and refusals, and below the others there is space for
+ * less. */
 enum { WIDE = 100, NARROW = 74, WITH_BAR = 56, WITH_RATE = 48 };
 
 struct row {
@@ -232,7 +233,8 @@ static bool is_observing(const struct watch *watch, const struct model_job *job)
     return false;
 }
 
-/* Returns the job's name and limit as far as they fit. The limit is complete or left out, because the bar shows it too. */
+/* Returns the job's name and limit as far as they fit. The limit is complete or left out, because the bar shows it
+ * too. */
 static char *job_text(const struct drawing *drawing, const struct model_job *job)
 {
     char limit[TEXT_SIZE_CAPACITY];

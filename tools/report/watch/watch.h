@@ -91,8 +91,8 @@ void watch_look_back(struct watch *watch);
 /* Prints the keys and the columns, one a line. */
 void watch_put_help(const struct style *style);
 
-/* Returns whether the list shows a process of a job: it passes the filter, and it runs, was requested, or ended a moment
- * ago. */
+/* Returns whether the list shows a process of a job: it passes the filter, and it runs, was requested, or ended a
+ * moment ago. */
 bool watch_is_shown(const struct watch *watch, const struct model_job *job, const struct model_process *process);
 
 /* Return the growth of live bytes, and the time until a growing job meets the first bound at present rates. Bounds are

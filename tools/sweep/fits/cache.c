@@ -1,6 +1,6 @@
 /*
- * cache.c - the KV cache of a model: numbers for each token * tokens * sequences * bytes. Layers with a sliding window keep no
- * more than the window.
+ * cache.c - the KV cache of a model: numbers for each token * tokens * sequences * bytes. Layers with a sliding window
+ * keep no more than the window.
  */
 #include <inttypes.h>
 #include <string.h>

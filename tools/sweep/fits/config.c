@@ -1,7 +1,7 @@
 /*
  * config.c - reads a config.json of Hugging Face: the shape of the KV cache, and, if there is nothing better, how many
- * parameters the model will have. Families name the same number differently, and models for pictures or sound keep those
- * of their language model in an object of its own.
+ * parameters the model will have. Families name the same number differently, and models for pictures or sound keep
+ * those of their language model in an object of its own.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /*
- * count.c - what the readers of headers share: sums that cannot wrap around, counts of tensors, the first reason for a failure.
+ * count.c - what the readers of headers share: sums that cannot wrap around, counts of tensors, the first reason for a
+ * failure.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>

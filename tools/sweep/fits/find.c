@@ -164,7 +164,8 @@ static void free_names(struct names *names)
     free(names);
 }
 
-/* The number of parts that the name of a part tells (model-00001-of-00004.safetensors); 1: the name is not of a part. */
+/* The number of parts that the name of a part tells (model-00001-of-00004.safetensors); 1: the name is not of a
+ * part. */
 static size_t parts_of(const char *name)
 {
     const char *slash = strrchr(name, '/'), *of = strstr(slash != NULL ? slash : name, "-of-");
@@ -191,7 +192,8 @@ static bool read_safetensors_of(struct fits_model *model, const char *folder, co
     return true;
 }
 
-/* Returns the only GGUF model of a folder, or NULL after fits_model_fail(): quantisations of one model lie side by side. */
+/* Returns the only GGUF model of a folder, or NULL after fits_model_fail(): quantisations of one model lie side by
+ * side. */
 static const char *only_gguf(struct fits_model *model, const struct names *names)
 {
     const char *only = NULL;

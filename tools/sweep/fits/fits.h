@@ -102,7 +102,8 @@ bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *sum
 bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *sums, const char *path, uint64_t *split_count);
 /* config.c: reads the shape of the cache, and what the weights come to if no header was read. */
 bool fits_read_config(struct fits_model *model, const char *path);
-/* shape.c: whether a text describes a model, as "8B,hidden=4096" does; reads one. Returns false after fits_model_fail(). */
+/* shape.c: whether a text describes a model, as "8B,hidden=4096" does; reads one. Returns false after
+ * fits_model_fail(). */
 bool fits_is_shape(const char *text);
 bool fits_read_shape(struct fits_model *model, const char *text);
 /* Returns the root object of a JSON text, or NULL after fits_model_fail(). */

@@ -2,14 +2,15 @@
  * loading.c - what loading takes beside the weights themselves. It depends on the program:
  *
  *   map    tensors stay in the mapped files (transformers on a CPU in the stored dtype, llama.cpp). Their pages are page cache,
- *          which the guard does not count and the kernel may take back; but a model runs well only with all of them resident.
+ *          which the guard does not count and the kernel may take back; but a model runs well only with all of them
+ * resident.
  *   copy   tensors are copied out of the mapped files (to a GPU, or to another dtype). While that lasts the pages of the files are
  *          resident too; the kernel takes them back where memory is short.
  *   read   each file is read into a buffer, from which the tensors are made.
  *
- * Experts that have a tensor each are copied in every case: programs merge them into one tensor for each layer. What they free
- * meanwhile stays resident in part: the C library keeps up to twice its largest freed block (mallopt(3)), and such a block is at most
- * the experts of a layer.
+ * Experts that have a tensor each are copied in every case: programs merge them into one tensor for each layer. What
+ * they free meanwhile stays resident in part: the C library keeps up to twice its largest freed block (mallopt(3)), and
+ * such a block is at most the experts of a layer.
  */
 #include <inttypes.h>
 
@@ -26,7 +27,8 @@ static bool is_converted(const struct fits *fits, const struct fits_model *model
     return false;
 }
 
-/* Returns the bytes of all weights after the conversion to --dtype: floats change, quantised and whole numbers do not. */
+/* Returns the bytes of all weights after the conversion to --dtype: floats change, quantised and whole numbers do
+ * not. */
 static uint64_t converted_bytes(const struct fits *fits, const struct fits_model *model)
 {
     static const uint64_t bytes[FITS_FLOATS] = {8, 4, 2, 2};

@@ -36,8 +36,8 @@ struct fits_need {
 void fits_need_add(struct fits_need *need, const char *name, double bytes, const char *how, ...)
     __attribute__((format(printf, 4, 5)));
 void fits_need_note(struct fits_need *need, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Says that a term is not in the sum, and what would tell it: constant words. The sum may show that something does not fit,
- * and never that it does. */
+/* Says that a term is not in the sum, and what would tell it: constant words. The sum may show that something does not
+ * fit, and never that it does. */
 void fits_need_miss(struct fits_need *need, const char *name, const char *teller);
 /* Returns the sum of all terms; it saturates. */
 uint64_t fits_need_sum(const struct fits_need *need);
@@ -59,7 +59,8 @@ enum fits_verdict fits_need_judge(const struct fits_need *need, const struct fit
 
 /* Prints the terms as a table, the sum, the notes, and the verdict against the headroom. */
 void fits_need_render(const struct fits_need *need, const struct fits_headroom *headroom, const struct style *style);
-/* Set the members "terms", "notes" and "needed_bytes" of an object; "usable_bytes", "reserve_bytes", "room_bytes", "fits". */
+/* Set the members "terms", "notes" and "needed_bytes" of an object; "usable_bytes", "reserve_bytes", "room_bytes",
+ * "fits". */
 void fits_need_set_json(const struct fits_need *need, json_t *object);
 void fits_headroom_set_json(const struct fits_need *need, const struct fits_headroom *headroom, json_t *object);
 

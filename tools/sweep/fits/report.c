@@ -59,8 +59,8 @@ static void keep(struct measured *measured, const struct model_process *process)
         process->max_resident_mib > 0 ? (uint64_t)process->max_resident_mib << 20 : SG_UNKNOWN;
 }
 
-/* Returns the name by which commands know a model: that of its folder, or of its file if that is not one of the usual ones.
- * A folder of Hugging Face's cache, models--ORG--NAME/snapshots/HASH, is known as ORG/NAME. The caller frees. */
+/* Returns the name by which commands know a model: that of its folder, or of its file if that is not one of the usual
+ * ones. A folder of Hugging Face's cache, models--ORG--NAME/snapshots/HASH, is known as ORG/NAME. The caller frees. */
 static char *name_of(const char *path)
 {
     char *full = realpath(path, NULL), *text = full != NULL ? full : text_copy(path, SIZE_MAX);

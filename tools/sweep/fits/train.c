@@ -12,9 +12,10 @@
  *   generation   the part of the machine that GRPO's engine takes
  *   program      the program itself and its CUDA context
  *
- * Measured on a Spark, Qwen3-0.6B at 1024 tokens with checkpointing: SFT 21.1, 29.0, 46.8, 80.9 GB at batch 2, 4, 8, 16; DPO
- * 23.8, 27.2, 62.2 GB at batch 2, 4, 8. The sums are 11 to 17 % below, and 17 % above the second of DPO, which the row before
- * it does not explain. The figures were those of the whole machine.
+ * Measured on a Spark, Qwen3-0.6B at 1024 tokens with checkpointing: SFT 21.1, 29.0, 46.8, 80.9 GB at batch 2, 4, 8,
+ * 16; DPO
+ * 23.8, 27.2, 62.2 GB at batch 2, 4, 8. The sums are 11 to 17 % below, and 17 % above the second of DPO, which the row
+ * before it does not explain. The figures were those of the whole machine.
  */
 #include <inttypes.h>
 

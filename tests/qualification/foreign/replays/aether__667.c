@@ -1,4 +1,5 @@
-/* aether-lang-dev/aether#667, JuliaLang/libuv#22, shadow/shadow#1291: a child of vfork runs on its parent's stack, and prepares for its program. */
+/* aether-lang-dev/aether#667, JuliaLang/libuv#22, shadow/shadow#1291: a child of vfork runs on its parent's stack, and
+ * prepares for its program. */
 #include "replay.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* async-profiler/async-profiler#1135: functions of the heap looked up in every way, and blocks that go from one to another. */
+/* async-profiler/async-profiler#1135: functions of the heap looked up in every way, and blocks that go from one to
+ * another. */
 #include "replay.h"
 
 typedef void *taking(size_t);

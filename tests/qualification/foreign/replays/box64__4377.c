@@ -1,4 +1,5 @@
-/* ptitSeb/box64#4377, symmetryinvestments/symgc#37, mmtk/mmtk-core#257: runtimes reserve by tebibytes, and use a part of it in three ways. */
+/* ptitSeb/box64#4377, symmetryinvestments/symgc#37, mmtk/mmtk-core#257: runtimes reserve by tebibytes, and use a part
+ * of it in three ways. */
 #include "replay.h"
 
 static char *reserve(size_t gib, int protection, int flags)

@@ -1,4 +1,5 @@
-/* gperftools/gperftools#499: threads that fork while others allocate; a child waited for ever for a lock of the heap. */
+/* gperftools/gperftools#499: threads that fork while others allocate; a child waited for ever for a lock of the
+ * heap. */
 #include "replay.h"
 
 static void *forks(void *argument)

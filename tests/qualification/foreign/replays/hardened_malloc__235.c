@@ -1,4 +1,5 @@
-/* GrapheneOS/hardened_malloc#235, oven-sh/bun#41900: a limit of address space; a heap that reserves much did not start. */
+/* GrapheneOS/hardened_malloc#235, oven-sh/bun#41900: a limit of address space; a heap that reserves much did not
+ * start. */
 #include "replay.h"
 
 #include <sys/resource.h>

@@ -1,4 +1,5 @@
-/* jemalloc/jemalloc#329, tamatebako/tebako#527: a heap that the program exports maps memory under its lock; the interposed mmap allocated. */
+/* jemalloc/jemalloc#329, tamatebako/tebako#527: a heap that the program exports maps memory under its lock; the
+ * interposed mmap allocated. */
 #include "replay.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

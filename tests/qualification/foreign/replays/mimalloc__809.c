@@ -1,4 +1,5 @@
-/* microsoft/mimalloc#809, OpenMathLib/OpenBLAS#1720: a library with a destructor of threads is unloaded before they end. */
+/* microsoft/mimalloc#809, OpenMathLib/OpenBLAS#1720: a library with a destructor of threads is unloaded before they
+ * end. */
 #include "replay.h"
 
 #ifdef LIBRARY

@@ -1,4 +1,5 @@
-/* pytorch/pytorch#5247, #161910, open-mpi/ompi#4166: a file in memory that is longer than its file system has room for. */
+/* pytorch/pytorch#5247, #161910, open-mpi/ompi#4166: a file in memory that is longer than its file system has room
+ * for. */
 #include "replay.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /*
- * replay.h - what the replays share: a condition without which one ends, the library that a replay brings, and threads that allocate.
+ * replay.h - what the replays share: a condition without which one ends, the library that a replay brings, and threads
+ * that allocate.
  */
 #ifndef TESTS_REPLAY_H
 #define TESTS_REPLAY_H

@@ -1,4 +1,5 @@
-/* cloudwu/skynet#1907, systemd/systemd#22801, arvidn/libtorrent#7519: programs that write to the last usable byte of a block. */
+/* cloudwu/skynet#1907, systemd/systemd#22801, arvidn/libtorrent#7519: programs that write to the last usable byte of a
+ * block. */
 #include "replay.h"
 
 #include <malloc.h>
