@@ -125,7 +125,7 @@ class Tenant:
     def kill(self):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self.process.wait()
+        self.process.communicate()
 
 
 # The first lines of a Python program that does the same as admit_take, and what that cannot.
