@@ -509,7 +509,7 @@ struct sg_registry_entry {
     /* In the entry of a job with what is set for it: */
     uint64_t set_limit_bytes;   /* (atomic) the limit by sparkguard --set; 0: not set, SG_UNKNOWN: none */
     uint64_t set_reserve_bytes; /* (atomic) the reserve by sparkguard --set, at least 1; 0: not set */
-    uint64_t set_user;          /* (atomic) the user who set one of them last, plus one */
+    uint64_t set_user;          /* (atomic) the user who set one of them last, plus one; of a claim: whose it is */
     uint64_t pressure_bytes;    /* (atomic) what others have asked this process to give back since the last answer */
     uint32_t pressure_asked;    /* (atomic, futex) number of such questions */
     uint32_t pressure_answered; /* (atomic) the last question that was answered */

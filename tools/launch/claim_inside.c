@@ -81,6 +81,8 @@ static void end_without(const struct inside *inside, int failure)
     if (what == CLAIM_IMPOSSIBLE)
         fprintf(stderr, "sparkguard: --claim: %s can never be claimed here, at most %s; nothing was started\n", wanted,
                 text_size(now, order->most_bytes));
+    else if (failure == EDQUOT)
+        fprintf(stderr, "sparkguard: --claim: this user has as many claims as one may have; nothing was started\n");
     else if (what == CLAIM_WITHOUT)
         fprintf(stderr, "sparkguard: --claim: no other process would see the claim: %s; nothing was started\n",
                 failure == ENOLCK ? "the processes here share no memory (see sparkguard-doctor)" : strerror(failure));

@@ -40,8 +40,8 @@ struct claimed_job {
 };
 
 /* The jobs with claims, and their numbers plus one by the hash of the job's name (0: free). */
-enum { PLACES = 2 * SG_ENTRY_CAPACITY };
-static struct claimed_job jobs[SG_ENTRY_CAPACITY];
+enum { PLACES = 2 * SG_CLAIM_JOBS };
+static struct claimed_job jobs[SG_CLAIM_JOBS];
 static uint16_t places[PLACES];
 static uint32_t job_count;
 
@@ -137,7 +137,7 @@ static void find_claims(struct sg_registry *registry, uint32_t used)
         if (SG_LIKELY(!is_granted_claim(entry)))
             continue;
         uint16_t *place = place_of(entry->slot.job_hash);
-        if (*place == 0 && job_count < SG_ENTRY_CAPACITY) {
+        if (*place == 0 && job_count < SG_CLAIM_JOBS) {
             jobs[job_count] = (struct claimed_job){.job = entry->slot.job_hash};
             *place = (uint16_t)++job_count;
         }
@@ -337,12 +337,27 @@ uint64_t sg_claims_lent_to(uint64_t job)
 
 /* ---- the claim that this process makes --------------------------------------------------------------------------- */
 
+/* Counts the claims that a user has. `user`: its number plus one. */
+static uint32_t count_of_user(struct sg_registry *registry, uint64_t user)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        count += sg_entry_is_of_job(entry) && sg_entry_is_live(entry) && entry->claim_place != 0 &&
+                 sg_load(&entry->set_user) == user;
+    }
+    return count;
+}
+
 long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share)
 {
     struct sg_registry *registry = sg_entry_shared_registry();
     struct sg_registry_entry *entry = NULL;
+    const uint64_t user = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0) + UINT64_C(1);
     if (registry == NULL)
         return -ENOLCK;
+    if (count_of_user(registry, user) >= SG_CLAIMS_OF_USER)
+        return -EDQUOT;
     const uint64_t place = sg_fetch_add(&registry->claim_places, UINT64_C(1)) + 1;
     const struct sg_job_words words = {.job = sg_own->slot.job_hash,
                                        .run = sg_own->run,
@@ -350,7 +365,8 @@ long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share)
                                        .wanted_bytes = bytes,
                                        .place = place,
                                        .share = share,
-                                       .priority = priority};
+                                       .priority = priority,
+                                       .user = user};
     long fd = sg_registry_add_job(&words, &entry);
     if (fd >= 0)
         queued = entry;

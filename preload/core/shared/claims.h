@@ -10,7 +10,8 @@
  * and shows what it does not cover: memory that is freed and taken again between the readings, and a process that is
  * killed. Its memory counts as held until its entry is marked dead; only a look before a refusal asks the kernel.
  *
- * Cost: two passes over the registry at any number of claims.
+ * Cost: two passes over the registry at any number of claims, and for each job with a claim one over the ranges of shared
+ * memory. A member of a group may write any number of claims into the registry, so the jobs that count are bounded.
  *
  * All functions need the decision lock, except where noted.
  */
@@ -22,6 +23,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+enum {
+    SG_CLAIM_JOBS = 64,    /* jobs whose claims count, in the order of their entries */
+    SG_CLAIMS_OF_USER = 32 /* claims that a user can have at a time, granted and waiting */
+};
 
 /* Adds up what the jobs with claims hold; call it after sg_peers_sum, whose ranges of shared memory it uses, and before
  * the kernel's figures are read. Costs one load while no claim was ever made. */
@@ -49,7 +55,8 @@ uint64_t sg_claims_lent_to(uint64_t job);
 /* ---- the claim that this process makes ---- */
 
 /* Takes a registry entry for a claim of `bytes` and puts it at the end of the queue. Returns the descriptor whose lock
- * keeps the entry, or -errno; -ENOLCK: this process shares no registry. */
+ * keeps the entry, or -errno; -ENOLCK: this process shares no registry; -EDQUOT: this user has
+ * SG_CLAIMS_OF_USER claims. */
 long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share);
 
 /* The number of queued claims that are decided on before this process's: not those of stopped processes, which have

@@ -157,10 +157,14 @@ static bool is_seen(uint64_t run, uint64_t pid_namespace)
     return run != 0 && is_here && sg_procfs_start_ticks((uint32_t)SG_RUN_PID(run)) == SG_RUN_TICKS(run);
 }
 
+/* How many entries a search for dead owners may ask about in all, for the sake of what is set for jobs. Where each job
+ * has one entry with what is set, as sparkguard --set makes it, it asks for each entry twice at most. */
+enum { ASKED_MAX = 2 * SG_ENTRY_CAPACITY };
+
 /* Whether the job lives for which `entry` has what sparkguard --set has set. A process that has left its entry may live
  * on: it has called exec, and its next entry is not taken yet. So a process that is seen to live becomes the heir of
- * the job's first process. */
-static bool is_job_alive(struct sg_registry *registry, int fd, struct sg_registry_entry *entry)
+ * the job's first process. *asked: see ASKED_MAX; then the job is taken to live. */
+static bool is_job_alive(struct sg_registry *registry, int fd, struct sg_registry_entry *entry, uint32_t *asked)
 {
     uint64_t run = sg_load(&entry->job_run);
     bool is_alive = is_seen(run, entry->pid_namespace);
@@ -168,6 +172,8 @@ static bool is_job_alive(struct sg_registry *registry, int fd, struct sg_registr
         const struct sg_registry_entry *other = sg_entry_at(registry, i);
         if (other->slot.job_hash != entry->slot.job_hash || sg_settings_are_in(other))
             continue;
+        if (++*asked > ASKED_MAX)
+            return true;
         uint64_t heir = SG_RUN(other->slot.pid, other->slot.start_ticks);
         bool is_heir = is_seen(heir, other->pid_namespace) && other->pid_namespace == entry->pid_namespace;
         is_alive = is_heir || sg_registry_file_has_owner(fd, i);
@@ -179,21 +185,22 @@ static bool is_job_alive(struct sg_registry *registry, int fd, struct sg_registr
 
 /* Whether the owner of a live entry has ended. What is set for a job has no owner, and ends with the job: who holds its
  * lock only writes there. */
-static bool is_dead(struct sg_registry *registry, int fd, uint32_t number)
+static bool is_dead(struct sg_registry *registry, int fd, uint32_t number, uint32_t *asked)
 {
     struct sg_registry_entry *entry = sg_entry_at(registry, number);
-    return sg_settings_are_in(entry) ? !is_job_alive(registry, fd, entry) : !sg_registry_file_has_owner(fd, number);
+    return sg_settings_are_in(entry) ? !is_job_alive(registry, fd, entry, asked)
+                                     : !sg_registry_file_has_owner(fd, number);
 }
 
 uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const uint64_t *job)
 {
-    uint32_t used = sg_entry_count(registry), found = 0;
+    uint32_t used = sg_entry_count(registry), found = 0, asked = 0;
     for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t claim = sg_load(&entry->claim);
         if (entry == sg_entry_shared_own() || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
             continue;
-        if ((job != NULL && entry->slot.job_hash != *job) || !is_dead(registry, fd, i))
+        if ((job != NULL && entry->slot.job_hash != *job) || !is_dead(registry, fd, i, &asked))
             continue;
         if (sg_cas_u64(&entry->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD)) {
             note_ended(registry, entry);
@@ -207,12 +214,12 @@ uint32_t sg_registry_mark_dead_in(struct sg_registry *registry, int fd, const ui
 static void end_old_settings(int fd)
 {
     struct sg_registry *registry = own.file.registry;
-    uint32_t number;
+    uint32_t number, asked = 0;
     if (SG_LIKELY(sg_load(&registry->settings) == 0))
         return;
     struct sg_registry_entry *entry = sg_settings_find(registry, sg_own->slot.job_hash, &number);
     uint64_t claim = entry != NULL ? sg_load(&entry->claim) : 0;
-    if (entry != NULL && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE && is_dead(registry, fd, number))
+    if (entry != NULL && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE && is_dead(registry, fd, number, &asked))
         (void)sg_cas_u64(&entry->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD);
 }
 

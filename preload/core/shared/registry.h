@@ -89,7 +89,8 @@ struct sg_job_words {
     uint64_t job, run, pid_namespace;
     uint64_t wanted_bytes, place, share; /* of a claim */
     int64_t priority;
-    uint64_t limit_bytes, reserve_bytes, user; /* of what is set */
+    uint64_t limit_bytes, reserve_bytes; /* of what is set */
+    uint64_t user;                       /* of both: its number plus one */
 };
 long sg_registry_add_job(const struct sg_job_words *words, struct sg_registry_entry **entry);
 

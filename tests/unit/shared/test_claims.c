@@ -175,6 +175,61 @@ CHILD_TEST(memory_of_an_ended_parent_is_its_childs)
     CHECK_EQUAL(taken(), GIB);
 }
 
+/* A member of a group may write what it likes into the registry, and each request adds up what jobs with claims hold. */
+CHILD_TEST(claims_of_a_bounded_number_of_jobs_count)
+{
+    join();
+    for (unsigned i = 1; i < SG_ENTRY_CAPACITY; i++)
+        claim_at(i, GIB)->slot.job_hash = UINT64_C(4096) * i;
+    CHECK_EQUAL(taken(), SG_CLAIM_JOBS * GIB);
+}
+
+/* Each entry that pretends to have what is set for a job made a search for dead owners ask about all processes of it. */
+CHILD_TEST(search_for_dead_owners_asks_about_a_bounded_number_of_processes)
+{
+    enum { SETTINGS = 500, PROCESSES = 500 };
+    join();
+    for (unsigned i = 1; i <= SETTINGS + PROCESSES; i++) {
+        struct sg_registry_entry *entry = sit(i, i <= SETTINGS ? SG_SLOT_JOB : 0);
+        entry->slot.job_hash++;
+        entry->set_user = i <= SETTINGS;
+    }
+    int fd = (int)sg_registry_open();
+    CHECK(fd >= 0);
+    uint32_t found = sg_registry_mark_dead_in(sg_entry_registry(), fd, NULL);
+    CHECK(found >= PROCESSES && found <= PROCESSES + 2 * SG_ENTRY_CAPACITY / PROCESSES);
+}
+
+CHILD_TEST(ranges_beyond_a_bound_count_for_each_process)
+{
+    struct sg_peers peers;
+    join();
+    for (unsigned i = 1; i < SG_ENTRY_CAPACITY; i++) {
+        struct sg_registry_entry *entry = stranger(i, 0);
+        entry->files_version = 2;
+        entry->file_bytes = entry->slot.promised_bytes = entry->slot.granted_bytes = SG_FILE_CAPACITY * MIB;
+        for (unsigned k = 0; k < SG_FILE_CAPACITY; k++) {
+            const uint64_t first = (UINT64_C(7) << 32) + k * (MIB / SG_FILE_UNIT_BYTES) + 1;
+            entry->file[k] = (struct sg_memory_file){first, first + MIB / SG_FILE_UNIT_BYTES, MIB};
+        }
+    }
+    sg_peers_sum(&peers, 0, false);
+    CHECK_EQUAL(peers.machine.held_bytes, SG_FILE_CAPACITY * MIB * (1 + SG_ENTRY_CAPACITY / 2 - 1));
+}
+
+CHILD_TEST(user_has_a_bounded_number_of_claims)
+{
+    const uint64_t user = getuid() + UINT64_C(1);
+    join();
+    for (unsigned i = 1; i <= SG_CLAIMS_OF_USER; i++) {
+        struct sg_registry_entry *claim = claim_at(i, GIB);
+        claim->claim_place = i;
+        claim->set_user = i == 1 ? user + 1 : user;
+    }
+    CHECK(sg_claims_queue(GIB, 0, 1) >= 0); /* the first one is another user's */
+    CHECK_EQUAL(sg_claims_queue(GIB, 0, 1), -EDQUOT);
+}
+
 CHILD_TEST(helper_is_no_process_of_its_job)
 {
     strcpy(sg_options.dir, in_folder("live"));
@@ -204,6 +259,10 @@ int main(void)
         cmocka_unit_test(shared_memory_of_a_claimed_job_is_held_once),
         cmocka_unit_test(shared_memory_that_is_being_changed_is_in_doubt),
         cmocka_unit_test(memory_of_an_ended_parent_is_its_childs),
+        cmocka_unit_test(claims_of_a_bounded_number_of_jobs_count),
+        cmocka_unit_test(search_for_dead_owners_asks_about_a_bounded_number_of_processes),
+        cmocka_unit_test(ranges_beyond_a_bound_count_for_each_process),
+        cmocka_unit_test(user_has_a_bounded_number_of_claims),
         cmocka_unit_test(helper_is_no_process_of_its_job),
         cmocka_unit_test(process_that_becomes_a_helper_is_one_at_once),
     };
