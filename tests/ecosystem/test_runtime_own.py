@@ -4,6 +4,7 @@ its annotation and the administrator both want that. Records are root's."""
 import os
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 from bundles import Bundle
@@ -50,6 +51,19 @@ def test_both_together_share_the_hosts_directory(runtime, bundle):
     runtime.create(bundle.change(sharing), share="yes")
     assert bundle.variables()["SPARKGUARD_DIR"] == SHARED and mount_of(bundle, SHARED)["source"] == str(runtime.shared)
     assert mount_of(bundle, SHARED)["options"] == ["bind", "rw", "nosuid", "nodev", "noexec"] and OWN not in bundle.destinations()
+
+
+def test_a_shared_directory_that_is_missing_is_made_as_a_file_system_of_its_own(runtime, bundle):
+    """What members write there takes no memory but its own, and nobody starts a set-user-ID program from there."""
+    runtime.shared.rmdir()
+    try:
+        runtime.create(bundle.change(sharing), share="yes")
+        lines = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        ((kind, options),) = [(kind, options.split(",")) for _, place, kind, options, *_ in lines if place == str(runtime.shared)]
+        assert kind == "tmpfs" and {"rw", "nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=8192"} <= set(options)
+        assert stat.S_IMODE(runtime.shared.stat().st_mode) in (0o700, 0o2770)
+    finally:
+        subprocess.run(["umount", runtime.shared], check=False)
 
 
 def test_an_ipc_namespace_of_its_own_has_no_part_in_the_ledger(runtime, bundle):

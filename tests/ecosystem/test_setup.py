@@ -55,7 +55,7 @@ def dockerd(machine):
 
 
 def test_undo_leaves_the_machine_as_it_was_byte_for_byte(machine):
-    is_theirs = re.compile("(run/(containers|libpod|crun|netns)|var/lib/(containers|cni)|etc/cni)(/|$)").match  # who was asked
+    is_theirs = re.compile("(run/(containers|libpod|crun|netns|mount)|var/lib/(containers|cni)|etc/cni)(/|$)").match  # who was asked
     differs = {name for name in machine.undone.keys() | machine.before.keys() if machine.undone.get(name) != machine.before.get(name)}
     assert {name for name in differs if not is_theirs(name)} == set()
 
@@ -103,7 +103,10 @@ def test_systemd_takes_the_drop_in_and_the_directories(machine):
     told = machine.run("systemd-analyze verify /etc/systemd/system/ollama.service 2>&1; true").stdout
     machine.run(f"sed -i '$d' {drop_in}")
     assert "60-sparkguard.conf" in told  # so it was read
-    machine.run("umount /run/sparkguard/containers/*/", status=None)  # of containers that have ended
+    mounted = machine.run("findmnt -no FSTYPE,OPTIONS /run/sparkguard/shared").stdout
+    assert mounted.startswith("tmpfs") and all(word in mounted for word in ("nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=8192"))
+    machine.run("systemd-analyze verify /etc/systemd/system/run-sparkguard-shared.mount")
+    machine.run("umount /run/sparkguard/shared /run/sparkguard/containers/*/", status=None)  # the latter of containers that have ended
     machine.run("rm -r /run/sparkguard && systemd-tmpfiles --create sparkguard.conf")
     assert machine.run("stat -c '%a %U %G' /run/sparkguard/shared /var/lib/sparkguard").stdout == "2770 root sparkguard\n" * 2
 

@@ -25,6 +25,7 @@
 /* What a container's own directory can hold: a registry of 1 MiB, and records of 40 to 600 KiB for each of its
  * processes. */
 #define RUNTIME_OWN_SIZE "size=32m,nr_inodes=4096"
+#define RUNTIME_SHARED_SIZE "size=64m,nr_inodes=8192"
 
 /* Annotations, part of the user interface. */
 #define RUNTIME_ANNOTATION_OFF "sparkguard"

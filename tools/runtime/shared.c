@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,13 @@
 enum { GROUP_LEAST = 1000 }; /* below it are groups of distributions and images */
 
 #define GROUP "sparkguard" /* who share the directory, if the administrator has made this group */
+
+/* Gives the directory that root's runtime has just made a file system of its own: what members write there takes no
+ * memory but its own. Where that cannot be mounted it stays a directory. */
+static void mount_shared(const char *path)
+{
+    (void)mount("sparkguard", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, RUNTIME_SHARED_SIZE ",mode=0700");
+}
 
 /* Makes the directory: for the group if there is one, else for its owner alone. */
 static void make(const struct runtime_settings *settings)
@@ -29,6 +37,8 @@ static void make(const struct runtime_settings *settings)
     }
     if (mkdir(settings->shared, 0700) != 0)
         return;
+    if (!settings->is_rootless)
+        mount_shared(settings->shared);
     if (group != NULL && chown(settings->shared, (uid_t)-1, group->gr_gid) == 0)
         (void)chmod(settings->shared, 02770);
 }

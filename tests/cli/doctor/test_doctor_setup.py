@@ -222,6 +222,9 @@ def test_the_shared_directories_are_the_groups_and_nobody_elses(ready):
     for folder in ("run/sparkguard/shared", "var/lib/sparkguard"):
         status = (ready.path / folder).stat()
         assert (oct(status.st_mode), status.st_uid, status.st_gid) == (oct(0o42770), 0, int(gid))
+    unit = ready.read(f"{SYSTEM}/run-sparkguard-shared.mount")  # at each boot a file system of its own
+    assert os.readlink(ready.path / "etc/systemd/system/local-fs.target.wants/run-sparkguard-shared.mount").endswith(f"/{SYSTEM}/run-sparkguard-shared.mount")
+    assert re.search("^Options=size=64m,nr_inodes=8192,mode=2770,gid=sparkguard,nosuid,nodev,noexec$", unit, re.M)
     # Root acts on this list: members of the group must not be able to replace it.
     for folder in (STATE, "var/lib"):
         assert (ready.path / folder).stat().st_mode & 0o022 == 0

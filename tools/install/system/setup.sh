@@ -205,6 +205,17 @@ make_group() {
         fi
     fi
 }
+# What members write there takes no memory but its own, and no program starts from there. Another root has it from its next boot on.
+mount_shared() {
+    unit=run-sparkguard-shared.mount
+    if [ -d "$root/etc/systemd" ] || [ -d "$root/usr/lib/systemd" ]; then
+        link "$unit" "/etc/systemd/system/$unit"
+        link "$unit" "/etc/systemd/system/local-fs.target.wants/$unit"
+    fi
+    [ -z "$root" ] && ! mountpoint -q /run/sparkguard/shared || return 0
+    mount -t tmpfs -o "$(sed -n 's/^Options=//p' "$files/$unit" | sed "s/gid=sparkguard/gid=$(group_number)/")" sparkguard /run/sparkguard/shared ||
+        miss '/run/sparkguard/shared could not be given a file system of its own'
+}
 make_directories() {
     link tmpfiles.conf /etc/tmpfiles.d/sparkguard.conf
     [ -n "$(group_number)" ] || return 0
@@ -220,6 +231,7 @@ make_directories() {
             { mkdir -p "$root$path" && chown "root:$group" "$root$path" && chmod "$mode" "$root$path"; } || exit 1
         done || miss "$each could not be made"
     done
+    [ ! -d "$root/run/sparkguard/shared" ] || mount_shared
 }
 
 # ---- engines --------------------------------------------------------------------------------------------------------
@@ -627,6 +639,8 @@ unmount_own() { # the runtime keeps what the last containers left for the report
 }
 undo_shared() {
     if has 'shared /run/sparkguard' && [ -z "$missed" ]; then unmount_own; fi
+    shared=$root/run/sparkguard/shared
+    if has 'shared /run/sparkguard/shared' && [ -z "$missed" ] && mountpoint -q "$shared"; then umount -l "$shared" || true; fi
     for each in /run/sparkguard/shared /run/sparkguard; do
         if ! has "shared $each" || [ -n "$missed" ]; then continue; fi
         { rm -rf "$root${each:?}" && forget "shared $each" && say "removed $each"; } || miss "$each could not be removed"
