@@ -106,6 +106,34 @@ def test_a_user_namespace_owns_its_directory(image, runtime, tmp_path):
     assert (folder.st_uid, folder.st_gid) == (100003, 100004) and mount_of(bundle, OWN)["type"] == "bind"
 
 
+PODS = {"containerd": ("io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"),
+        "CRI-O": ("io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID")}
+
+
+def of_pod(image, folder, engine, kind, pod, uid=0):
+    def change(config):
+        config["annotations"] = dict(zip(PODS[engine], (kind, pod), strict=True))
+        config["process"]["user"] = {"uid": uid, "gid": uid}
+
+    return Bundle(folder, image, ["take"]).change(change)
+
+
+@pytest.mark.parametrize("engine", PODS)
+def test_the_containers_of_a_pod_share_one_directory(image, runtime, tmp_path, engine):
+    def source(name, pod, uid=0):
+        container = of_pod(image, tmp_path / name, engine, "container", pod, uid)
+        runtime.create(container, name=name)
+        return mount_of(container, OWN)["source"]
+
+    runtime.create(of_pod(image, tmp_path / "pod", engine, "sandbox", "pod"), name="pod")
+    assert {source(name, "pod") for name in ("one", "two")} == {str(runtime.containers / "pod")}
+    assert source("users", "pod", 65534) == str(runtime.containers / "users"), "of another user"
+    assert (runtime.containers / "pod").stat().st_uid == 0
+    assert source("stray", "unknown") == str(runtime.containers / "stray"), "no sandbox that this runtime has started"
+    runtime.create(of_pod(image, tmp_path / "plain", engine, "container", "plain"), name="plain")
+    assert source("guest", "../pod") == str(runtime.containers / "guest")
+
+
 def test_the_same_id_of_another_engine_shares_nothing(image, runtime, tmp_path):
     one, other = Bundle(tmp_path / "one", image, ["take"]), Bundle(tmp_path / "other", image, ["take"])
     runtime.passes_on("--root", tmp_path / "a", "create", "--bundle", one.folder, "box")

@@ -140,9 +140,8 @@ static const char *opts_out(const struct container *container)
                                                    : NULL;
 }
 
-/* A pod's sandbox holds namespaces and no work. Its engine names the sandbox by the container's own id. A user who may
- * write annotations does not know the id, so no other container passes for a sandbox. */
-static bool is_sandbox(const struct container *container)
+/* Returns the id of the sandbox that the annotations of its engine name for a container of this kind; NULL: none. */
+static const char *sandbox_of(const struct container *container, const char *kind)
 {
     static const char *const known[][2] = {
         {"io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"},
@@ -150,11 +149,18 @@ static bool is_sandbox(const struct container *container)
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         const char *id = runtime_edit_annotation(container->document.root, known[i][1]);
-        if (is_one_of(runtime_edit_annotation(container->document.root, known[i][0]), "sandbox") && id != NULL &&
-            strcmp(id, container->arguments->id) == 0)
-            return true;
+        if (id != NULL && is_one_of(runtime_edit_annotation(container->document.root, known[i][0]), kind))
+            return id;
     }
-    return false;
+    return NULL;
+}
+
+/* A pod's sandbox holds namespaces and no work. Its engine names the sandbox by the container's own id. A user who may
+ * write annotations does not know the id, so no other container passes for a sandbox. */
+static bool is_sandbox(const struct container *container)
+{
+    const char *id = sandbox_of(container, "sandbox");
+    return id != NULL && strcmp(id, container->arguments->id) == 0;
 }
 
 /* Decides whether the container shares the host's directory: its annotation and the administrator must both want it. */
@@ -206,34 +212,50 @@ static char *obstacle(struct container *container)
 
 /* Returns the folder that the next runtime keeps for a container; NULL if unknown. crun has it in $XDG_RUNTIME_DIR for
  * root, too. */
-static char *state_folder(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
+static char *state_folder(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
+                          const char *id)
 {
     const char *slash = strrchr(settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR"), *root = arguments->root;
     const char *name = slash != NULL ? slash + 1 : settings->next;
     bool is_crun = strcmp(name, "crun") == 0, has_own = own != NULL && own[0] != '\0';
     char here[PATH_MAX];
     if (root != NULL && root[0] != '/')
-        return getcwd(here, sizeof here) != NULL ? text_format("%s/%s/%s", here, root, arguments->id) : NULL;
+        return getcwd(here, sizeof here) != NULL ? text_format("%s/%s/%s", here, root, id) : NULL;
     if (root != NULL)
-        return text_format("%s/%s", root, arguments->id);
+        return text_format("%s/%s", root, id);
     if (is_crun)
-        return text_format("%s/crun/%s", has_own ? own : "/run", arguments->id);
+        return text_format("%s/crun/%s", has_own ? own : "/run", id);
     if ((settings->is_rootless && !has_own) ||
         (strcmp(name, "runc") != 0 && strncmp(name, "nvidia-container-runtime", 24) != 0))
         return NULL;
-    return text_format("%s/runc/%s", settings->is_rootless ? own : "/run", arguments->id);
+    return text_format("%s/runc/%s", settings->is_rootless ? own : "/run", id);
 }
 
-/* Mounts the library, and the directory that is shared or the container's own. */
+/* Returns the directory of the container's pod; NULL: it is in none whose sandbox this runtime has started for the same
+ * engine, or another user has it. Whoever may write annotations does not know the id of another's sandbox. */
+static char *pods_directory(const struct container *container, const json_t *user)
+{
+    const struct runtime_settings *settings = container->settings;
+    const char *pod = sandbox_of(container, "container");
+    if (pod == NULL)
+        return NULL;
+    if (runtime_record_bundle(settings->containers, pod, state_folder(settings, container->arguments, pod)) == NULL)
+        return NULL;
+    return runtime_own_of_pod(settings, &container->document, user, pod);
+}
+
+/* Mounts the library, and the directory that is shared, the pod's or the container's own. */
 static void mount_both(struct container *container)
 {
     const struct runtime_settings *settings = container->settings;
     const struct runtime_arguments *arguments = container->arguments;
     const json_t *user = json_object_get(container->process, "user");
     uint32_t uid = 0, gid = 0;
-    char *state = state_folder(settings, arguments), *own = NULL;
+    char *state = state_folder(settings, arguments, arguments->id), *own = NULL;
     bool is_free = !runtime_record_is_anothers(settings->containers, arguments->id, state);
     if (!container->sharing.is_usable && is_free)
+        own = pods_directory(container, user);
+    if (!container->sharing.is_usable && is_free && own == NULL)
         own = runtime_own_prepare(settings, &container->document, user, arguments->id);
     (void)runtime_document_number(&container->document, json_object_get(user, "uid"), &uid);
     (void)runtime_document_number(&container->document, json_object_get(user, "gid"), &gid);
@@ -266,7 +288,7 @@ static void record(struct container *container, const char *reason)
                                  .name = container->name,
                                  .bundle = container->arguments->bundle,
                                  .reason = reason};
-    char *state = state_folder(container->settings, container->arguments);
+    char *state = state_folder(container->settings, container->arguments, container->arguments->id);
     one.state = state;
     one.cgroup = runtime_record_cgroup(container->document.root, container->settings->is_rootless);
     const char *why = runtime_record_write(container->settings->containers, &one);
@@ -375,7 +397,7 @@ void runtime_container_delete(const struct runtime_settings *settings, const str
 {
     if (arguments->id == NULL)
         return;
-    char *state = state_folder(settings, arguments);
+    char *state = state_folder(settings, arguments, arguments->id);
     if (!runtime_record_is_anothers(settings->containers, arguments->id, state))
         runtime_own_keep(settings, arguments->id);
     runtime_record_remove(settings->containers, arguments->id, state, arguments->is_forced);
@@ -479,7 +501,7 @@ struct joined {
 /* Reads what is known of the container. Returns why it is not guarded. */
 static char *read_container(struct joined *joined)
 {
-    char *state = state_folder(joined->settings, joined->arguments);
+    char *state = state_folder(joined->settings, joined->arguments, joined->arguments->id);
     joined->bundle = runtime_record_bundle(joined->settings->containers, joined->arguments->id, state);
     if (joined->bundle == NULL) /* its container may have been started without this runtime */
         return sentence("there is no record of its container");

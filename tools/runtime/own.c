@@ -82,6 +82,19 @@ char *runtime_own_prepare(const struct runtime_settings *settings, const struct 
     return NULL;
 }
 
+char *runtime_own_of_pod(const struct runtime_settings *settings, const struct runtime_document *config,
+                         const json_t *user, const char *pod)
+{
+    struct stat status;
+    uint32_t uid = 0;
+    (void)runtime_document_number(config, json_object_get(user, "uid"), &uid);
+    char *path = text_format("%s/%s", settings->containers, pod);
+    bool is_there = runtime_record_is_name(pod) && lstat(path, &status) == 0;
+    if (is_there && (!find_outside(config, "uidMappings", uid, &uid) || status.st_uid != uid))
+        return NULL;
+    return runtime_own_prepare(settings, config, user, pod);
+}
+
 /* Removes a directory with the files in it; those of a container that was mounted go with their tmpfs. */
 static void remove_own(const char *containers, int above, const char *id)
 {

@@ -169,6 +169,10 @@ bool runtime_shared_has_namespace(const json_t *config, const char *type, bool j
  * folder. Returns its path; NULL: it cannot be had on the host. The caller frees. */
 char *runtime_own_prepare(const struct runtime_settings *settings, const struct runtime_document *config,
                           const json_t *user, const char *id);
+/* The same for a pod, whose containers share one directory: CONTAINERS/POD, of the user whose container was the first.
+ * NULL also if that is another user. */
+char *runtime_own_of_pod(const struct runtime_settings *settings, const struct runtime_document *config,
+                         const json_t *user, const char *pod);
 /* Copies the records in CONTAINERS/ID to HISTORY/ID, if the administrator has named a history: what a container that
  * has ended can have put there is bounded, and so is the number of containers. */
 void runtime_own_keep(const struct runtime_settings *settings, const char *id);
