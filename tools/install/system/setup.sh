@@ -206,6 +206,7 @@ make_group() {
     fi
 }
 # What members write there takes no memory but its own, and no program starts from there. Another root has it from its next boot on.
+# -n: else mount and umount leave /run/mount.
 mount_shared() {
     unit=run-sparkguard-shared.mount
     if [ -d "$root/etc/systemd" ] || [ -d "$root/usr/lib/systemd" ]; then
@@ -213,7 +214,7 @@ mount_shared() {
         link "$unit" "/etc/systemd/system/local-fs.target.wants/$unit"
     fi
     [ -z "$root" ] && ! mountpoint -q /run/sparkguard/shared || return 0
-    mount -t tmpfs -o "$(sed -n 's/^Options=//p' "$files/$unit" | sed "s/gid=sparkguard/gid=$(group_number)/")" sparkguard /run/sparkguard/shared ||
+    mount -n -t tmpfs -o "$(sed -n 's/^Options=//p' "$files/$unit" | sed "s/gid=sparkguard/gid=$(group_number)/")" sparkguard /run/sparkguard/shared ||
         miss '/run/sparkguard/shared could not be given a file system of its own'
 }
 make_directories() {
@@ -634,13 +635,13 @@ undo_logins() {
 }
 unmount_own() { # the runtime keeps what the last containers left for the report; one that runs has its directory mounted inside as well
     for each in "$root"/run/sparkguard/containers/*/; do
-        ! mountpoint -q "$each" || umount -l "$each" || true # else it cannot be removed, which is told
+        ! mountpoint -q "$each" || umount -n -l "$each" || true # else it cannot be removed, which is told
     done
 }
 undo_shared() {
     if has 'shared /run/sparkguard' && [ -z "$missed" ]; then unmount_own; fi
     shared=$root/run/sparkguard/shared
-    if has 'shared /run/sparkguard/shared' && [ -z "$missed" ] && mountpoint -q "$shared"; then umount -l "$shared" || true; fi
+    if has 'shared /run/sparkguard/shared' && [ -z "$missed" ] && mountpoint -q "$shared"; then umount -n -l "$shared" || true; fi
     for each in /run/sparkguard/shared /run/sparkguard; do
         if ! has "shared $each" || [ -n "$missed" ]; then continue; fi
         { rm -rf "$root${each:?}" && forget "shared $each" && say "removed $each"; } || miss "$each could not be removed"
