@@ -29,14 +29,15 @@ def ask(guard, *sizes, env=None, code=ASK, **options):
 
 
 def ask_until(guard, pattern, env):
-    """Asks for 1 GiB until the refusal says so: meanwhile this machine may have a process that holds more."""
-    said = []
+    """Asks for 1 GiB until the refusal says so. Until then it names a process that is not the test's: this machine may have a larger one."""
 
     def is_said():
-        said.append(ask(guard, GIB, env=env).stderr.strip())
-        return re.search(pattern, said[-1])
+        line = ask(guard, GIB, env=env).stderr.strip()
+        is_here = re.search(pattern, line) is not None
+        assert is_here or re.search(r"; largest other: .+ \d+, [\d.]+ GiB, (unguarded|another user's); ", line), line
+        return is_here
 
-    wait_until(is_said, said)
+    wait_until(is_said, pattern)
 
 
 def comm(pid):
