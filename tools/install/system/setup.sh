@@ -633,15 +633,17 @@ undo_logins() {
     forget pam
     restore /usr/share/pam-configs/sparkguard
 }
+unmount() {
+    ! mountpoint -q "$1" || umount -n -l "$1" || true # else it cannot be removed, which is told
+}
 unmount_own() { # the runtime keeps what the last containers left for the report; one that runs has its directory mounted inside as well
     for each in "$root"/run/sparkguard/containers/*/; do
-        ! mountpoint -q "$each" || umount -n -l "$each" || true # else it cannot be removed, which is told
+        unmount "$each"
     done
 }
 undo_shared() {
     if has 'shared /run/sparkguard' && [ -z "$missed" ]; then unmount_own; fi
-    shared=$root/run/sparkguard/shared
-    if has 'shared /run/sparkguard/shared' && [ -z "$missed" ] && mountpoint -q "$shared"; then umount -n -l "$shared" || true; fi
+    if has 'shared /run/sparkguard/shared' && [ -z "$missed" ]; then unmount "$root/run/sparkguard/shared"; fi
     for each in /run/sparkguard/shared /run/sparkguard; do
         if ! has "shared $each" || [ -n "$missed" ]; then continue; fi
         { rm -rf "$root${each:?}" && forget "shared $each" && say "removed $each"; } || miss "$each could not be removed"
