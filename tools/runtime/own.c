@@ -42,7 +42,7 @@ static bool mount_own(int above, const char *id, const char *path, uint32_t uid,
     bool is_there = fstat(above, &outer) == 0 && fstatat(above, id, &inner, AT_SYMLINK_NOFOLLOW) == 0 &&
                     S_ISDIR(inner.st_mode) && inner.st_dev != outer.st_dev;
     if (!is_there)
-        is_there = mount("sparkguard", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) == 0;
+        is_there = runtime_shared_mount(path, options);
     return is_there;
 }
 

@@ -154,6 +154,8 @@ struct runtime_sharing {
     uint32_t group; /* inside */
 };
 
+/* Mounts a tmpfs on a directory, nosuid, nodev and noexec. Returns whether it could. */
+bool runtime_shared_mount(const char *path, const char *options);
 /* Makes the shared directory if it is not there. Returns NULL or why it cannot be used by anybody. */
 const char *runtime_shared_prepare(const struct runtime_settings *settings, struct stat *status);
 /* Decides whether a process may use a directory with this status, by the library's own rules. */
@@ -166,7 +168,7 @@ bool runtime_shared_has_namespace(const json_t *config, const char *type, bool j
 /* ---- own.c: a container's own directory ---- */
 
 /* Makes CONTAINERS/ID for the container's user: with root a tmpfs of RUNTIME_OWN_SIZE, and below $XDG_RUNTIME_DIR a
- * folder. Returns its path; NULL: it cannot be had on the host. The caller frees. */
+ * folder. Returns its path; NULL: it cannot be had on the host. */
 char *runtime_own_prepare(const struct runtime_settings *settings, const struct runtime_document *config,
                           const json_t *user, const char *id);
 /* The same for a pod, whose containers share one directory: CONTAINERS/POD, of the user whose container was the first.
@@ -234,10 +236,9 @@ const char *runtime_record_write(const char *containers, const struct runtime_re
  * succeeds: without force the record stays, and a later runtime_record_write() removes it. A record of another state
  * folder is that of another engine's container with the same id, and stays; `state` NULL: unknown. */
 void runtime_record_remove(const char *containers, const char *id, const char *state, bool is_forced);
-/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. The
- * caller frees. */
+/* Returns the bundle of a container that this runtime started; NULL: there is no record with this state folder. */
 char *runtime_record_bundle(const char *containers, const char *id, const char *state);
-/* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. The caller frees. */
+/* Returns the cgroup's path from linux.cgroupsPath; NULL: it cannot be told. */
 char *runtime_record_cgroup(const json_t *config, bool is_rootless);
 
 /* ---- log.c ---- */

@@ -18,14 +18,13 @@ enum { GROUP_LEAST = 1000 }; /* below it are groups of distributions and images 
 
 #define GROUP "sparkguard" /* who share the directory, if the administrator has made this group */
 
-/* Gives the directory that root's runtime has just made a file system of its own: what members write there takes no
- * memory but its own. Where that cannot be mounted it stays a directory. */
-static void mount_shared(const char *path)
+bool runtime_shared_mount(const char *path, const char *options)
 {
-    (void)mount("sparkguard", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, RUNTIME_SHARED_SIZE ",mode=0700");
+    return mount("sparkguard", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) == 0;
 }
 
-/* Makes the directory: for the group if there is one, else for its owner alone. */
+/* Makes the directory: for the group if there is one, else for its owner alone. Root's is a file system of its own, so
+ * that what members write there takes no memory but its own. Where that cannot be mounted it stays a directory. */
 static void make(const struct runtime_settings *settings)
 {
     const struct group *group = settings->is_rootless ? NULL : getgrnam(GROUP);
@@ -38,7 +37,7 @@ static void make(const struct runtime_settings *settings)
     if (mkdir(settings->shared, 0700) != 0)
         return;
     if (!settings->is_rootless)
-        mount_shared(settings->shared);
+        (void)runtime_shared_mount(settings->shared, RUNTIME_SHARED_SIZE ",mode=0700");
     if (group != NULL && chown(settings->shared, (uid_t)-1, group->gr_gid) == 0)
         (void)chmod(settings->shared, 02770);
 }
