@@ -232,14 +232,13 @@ static char *state_folder(const struct runtime_settings *settings, const struct 
 }
 
 /* Returns the directory of the container's pod; NULL: it is in none whose sandbox this runtime has started for the same
- * engine, or another user has it. Whoever may write annotations does not know the id of another's sandbox. */
+ * engine, or another user has it. A user who may write annotations does not know the id of another's sandbox. */
 static char *pods_directory(const struct container *container, const json_t *user)
 {
     const struct runtime_settings *settings = container->settings;
     const char *pod = sandbox_of(container, "container");
-    if (pod == NULL)
-        return NULL;
-    if (runtime_record_bundle(settings->containers, pod, state_folder(settings, container->arguments, pod)) == NULL)
+    if (pod == NULL ||
+        runtime_record_bundle(settings->containers, pod, state_folder(settings, container->arguments, pod)) == NULL)
         return NULL;
     return runtime_own_of_pod(settings, &container->document, user, pod);
 }
@@ -253,10 +252,11 @@ static void mount_both(struct container *container)
     uint32_t uid = 0, gid = 0;
     char *state = state_folder(settings, arguments, arguments->id), *own = NULL;
     bool is_free = !runtime_record_is_anothers(settings->containers, arguments->id, state);
-    if (!container->sharing.is_usable && is_free)
+    if (!container->sharing.is_usable && is_free) {
         own = pods_directory(container, user);
-    if (!container->sharing.is_usable && is_free && own == NULL)
-        own = runtime_own_prepare(settings, &container->document, user, arguments->id);
+        if (own == NULL)
+            own = runtime_own_prepare(settings, &container->document, user, arguments->id);
+    }
     (void)runtime_document_number(&container->document, json_object_get(user, "uid"), &uid);
     (void)runtime_document_number(&container->document, json_object_get(user, "gid"), &gid);
     char *options = text_format("mode=0700,uid=%u,gid=%u", (unsigned)uid, (unsigned)gid);
