@@ -10,8 +10,9 @@
  * and shows what it does not cover: memory that is freed and taken again between the readings, and a process that is
  * killed. Its memory counts as held until its entry is marked dead; only a look before a refusal asks the kernel.
  *
- * Cost: two passes over the registry at any number of claims, and for each job with a claim one over the ranges of shared
- * memory. A member of a group may write any number of claims into the registry, so the jobs that count are bounded.
+ * Cost: two passes over the registry at any number of claims, and for each job with a claim one over the ranges of
+ * shared memory. A member of a group may write any number of claims into the registry, so the jobs that count are
+ * bounded.
  *
  * All functions need the decision lock, except where noted.
  */

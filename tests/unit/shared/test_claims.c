@@ -175,7 +175,7 @@ CHILD_TEST(memory_of_an_ended_parent_is_its_childs)
     CHECK_EQUAL(taken(), GIB);
 }
 
-/* A member of a group may write what it likes into the registry, and each request adds up what jobs with claims hold. */
+/* A member of a group may write any claims into the registry. Each request adds up what jobs with claims hold. */
 CHILD_TEST(claims_of_a_bounded_number_of_jobs_count)
 {
     join();
@@ -184,7 +184,7 @@ CHILD_TEST(claims_of_a_bounded_number_of_jobs_count)
     CHECK_EQUAL(taken(), SG_CLAIM_JOBS * GIB);
 }
 
-/* Each entry that pretends to have what is set for a job made a search for dead owners ask about all processes of it. */
+/* For each entry with what is set for a job, a search for dead owners asked about all processes of that job. */
 CHILD_TEST(search_for_dead_owners_asks_about_a_bounded_number_of_processes)
 {
     enum { SETTINGS = 500, PROCESSES = 500 };
