@@ -515,10 +515,7 @@ struct sg_registry_entry {
     uint32_t pressure_answered; /* (atomic) the last question that was answered */
     uint64_t claim_share;       /* in an entry of a job: its share of memory beyond claims; 0: 1 */
     uint64_t claim_asked_bytes; /* (atomic) the size that its launcher or sparkguard --set asked for; 0: given up */
-    /* Private mappings that nothing promises: of MAP_NORESERVE, and of files. */
-    uint64_t open_bytes;            /* (atomic) address space of them that is writable now */
-    uint64_t open_resident_bytes;   /* (atomic) anonymous pages in it, at the last scan */
-    uint64_t open_anonymous_bytes;  /* (atomic) RssAnon of the process just before these pages were counted */
+    uint64_t frozen_gap[3];     /* zero; as frozen_reserve */
     uint64_t shared_promised_bytes; /* (atomic) the part of promised_bytes that the kernel's figures for the process do
                                      * not bound: shared and managed memory, and sg_record.ahead_most_bytes */
     uint64_t unwritable_bytes;      /* (atomic) private memory that was made unwritable and may have pages */

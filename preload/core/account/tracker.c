@@ -63,8 +63,7 @@ struct scan {
     uint64_t shared_extent;              /* the part of sparse_extent that is shared memory */
     uint64_t heap_extent, heap_resident; /* the part of sparse_extent that is a record (heaps.h) */
     uint64_t file_extent;                /* private mappings of files that may be written to */
-    uint64_t open_resident;              /* resident bytes of the MAP_NORESERVE ranges of sg_tracker_maps.open_bytes */
-    uint64_t open_anonymous;             /* anonymous memory of the process before they were counted */
+    uint64_t anonymous;                  /* anonymous memory of the process before they were counted */
     uint64_t sparse_untouched; /* private MAP_NORESERVE memory that is writable and has no pages: no promise */
 };
 
@@ -183,8 +182,6 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
         scan->sparse_own += resident;
     if ((range->flags & SG_RANGE_SHARED) == 0)
         scan->sparse_untouched += end - begin - resident;
-    if ((range->flags & (SG_RANGE_SHARED | SG_RANGE_SHUT)) == 0)
-        scan->open_resident += resident;
     uint64_t machine_bytes = sg_own->machine.total_bytes;
     if ((range->flags & (SG_RANGE_SHARED | SG_RANGE_INHERITED)) == 0 && range->end - range->begin <= machine_bytes) {
         scan->heap_extent += end - begin;
@@ -223,7 +220,7 @@ static void scan_maps(struct scan *scan)
             break;
         at = end;
     }
-    sg_store_relaxed(&sparse.anonymous, scan->open_anonymous);
+    sg_store_relaxed(&sparse.anonymous, scan->anonymous);
     sg_store_relaxed(&sparse.own, scan->sparse_own);
     sg_store_relaxed(&sparse.extent, scan->sparse_extent - scan->shared_extent);
     sg_store_relaxed(&sparse.shared_extent, scan->shared_extent);
@@ -269,19 +266,6 @@ static void scan_copies(struct scan *scan)
     scan->sparse_resident += scan->sparse_resident != SG_UNKNOWN ? copies.bytes : 0;
     uint64_t copied = copies.bytes + COPIES_STEP;
     scan->sparse_untouched += scan->file_extent > copied ? scan->file_extent - copied : 0;
-}
-
-/* The copies may have been counted by an earlier scan: then what has grown since may be copies. */
-static void publish_open(const struct scan *scan)
-{
-    uint64_t anonymous = scan->open_anonymous, before = sg_load_relaxed(&copies.anonymous);
-    uint64_t open = sg_load_relaxed(&sg_tracker_maps.open_bytes), shown = sg_load(&sg_entry_own()->open_bytes);
-    if (SG_LIKELY(open == 0 && shown == 0))
-        return;
-    if (scan->file_extent != 0 && before < anonymous)
-        anonymous = before;
-    sg_entry_set_open_resident(scan->open_resident + (scan->file_extent != 0 ? copies.bytes : 0), anonymous);
-    sg_entry_set_open(open);
 }
 
 /* The most copies there can be: what was found last, and as much as anonymous memory has grown since. */
@@ -371,10 +355,9 @@ uint64_t sg_tracker_scan(void)
     sg_block_table_visit(&sg_tracker_cuda, scan_managed, &scan);
     sg_entry_set_managed_missing(scan.managed);
     bool has_sparse = sg_load_relaxed(&sg_tracker_maps.open_bytes) != 0 || sg_load_relaxed(&sparse.extent) != 0;
-    scan.open_anonymous = has_sparse ? sg_procfs_anonymous_bytes(0) : 0;
+    scan.anonymous = has_sparse ? sg_procfs_anonymous_bytes(0) : 0;
     scan_maps(&scan);
     scan_copies(&scan);
-    publish_open(&scan);
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
     struct sg_ledger_scan found = {.missing_bytes = is_known ? promise_of(&scan) : SG_BYTES_MAX,
                                    .shared_bytes = scan.shared + scan.managed,

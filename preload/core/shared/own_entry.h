@@ -108,11 +108,6 @@ void sg_entry_note_file_change(void);
  * children of that parent, and only after the parent has ended. Under the decision lock. */
 static inline void sg_entry_set_inherited(uint64_t bytes);
 
-/* Show the writable address space that nothing promises (open_bytes). set_open sets its size; set_open_resident what a
- * scan has found in it, and the process's anonymous memory from before that. Any thread. */
-static inline void sg_entry_set_open(uint64_t bytes);
-static inline void sg_entry_set_open_resident(uint64_t bytes, uint64_t anonymous_bytes);
-
 /* Managed memory of this process that is not in the CPU's page tables: raised when it is granted, set by a scan,
  * lowered (not below zero) when it is freed. Any thread. */
 static inline void sg_entry_set_managed_missing(uint64_t bytes);
@@ -236,18 +231,6 @@ static inline void sg_entry_set_inherited(uint64_t bytes)
 {
     sg_store(&sg_own->slot.inherited_promise_bytes, bytes);
     sg_store(&sg_entry_own()->slot.inherited_promise_bytes, bytes);
-}
-
-static inline void sg_entry_set_open(uint64_t bytes)
-{
-    sg_store(&sg_entry_own()->open_bytes, bytes);
-}
-
-static inline void sg_entry_set_open_resident(uint64_t bytes, uint64_t anonymous_bytes)
-{
-    struct sg_registry_entry *entry = sg_entry_own();
-    sg_store(&entry->open_anonymous_bytes, anonymous_bytes);
-    sg_store(&entry->open_resident_bytes, bytes);
 }
 
 static inline void sg_entry_raise_managed_missing(uint64_t bytes)

@@ -101,15 +101,3 @@ def test_what_is_mapped_starts_the_watchdog(place):
     small = place.holder("sparse 64M")
     time.sleep(0.3)  # holds: no watchdog comes
     assert place.flags(small.pid) & WATCHED == 0
-
-
-def test_entry_shows_what_nothing_promises(place):
-    tenant = place.holder("sparse 256M half 0 wait touch 0")
-    while True:
-        (entry,) = place.ledger.taken()
-        shown = {name: place.ledger.get(name, entry) for name in ("open_bytes", "open_resident_bytes", "open_anonymous_bytes")}
-        if shown["open_resident_bytes"] == 128 * MIB:
-            break
-        time.sleep(0.01)  # poll: the watchdog scans
-    assert shown["open_bytes"] == 256 * MIB and 128 * MIB <= shown["open_anonymous_bytes"] <= 140 * MIB
-    tenant.go().end()

@@ -6,7 +6,6 @@
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "account/residency.h"
-#include "base/procfs.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
 
@@ -192,26 +191,6 @@ CHILD_TEST(a_sparse_mapping_promises_nothing_and_shows_what_is_resident)
     CHECK_EQUAL(sg_own->sparse_resident_bytes, 4 * MIB);
 }
 
-CHILD_TEST(what_nothing_promises_is_shown_in_the_entry)
-{
-    char *memory = map_fresh(8 * MIB);
-    const struct sg_registry_entry *entry = sg_entry_own();
-    (void)sg_tracker_scan();
-    CHECK_EQUAL(entry->open_bytes, 0);
-    sg_range_map_set(&sg_tracker_maps, (uintptr_t)memory, (uintptr_t)memory + 8 * MIB, SG_RANGE_SPARSE,
-                     SG_RANGE_COMMITTED | SG_RANGE_INHERITED); /* the kernel shows what was inherited, too */
-    touch(memory, 2 * MIB);
-    uint64_t before = sg_procfs_anonymous_bytes(0);
-    (void)sg_tracker_scan();
-    CHECK_EQUAL(entry->open_bytes, 8 * MIB);
-    CHECK_EQUAL(entry->open_resident_bytes, 2 * MIB);
-    CHECK(entry->open_anonymous_bytes >= 2 * MIB && entry->open_anonymous_bytes >= before);
-    sg_range_map_set(&sg_tracker_maps, (uintptr_t)memory, (uintptr_t)memory + 8 * MIB, SG_RANGE_NONE, 0);
-    (void)sg_tracker_scan();
-    CHECK_EQUAL(entry->open_bytes, 0);
-    CHECK_EQUAL(entry->open_resident_bytes, 0);
-}
-
 CHILD_TEST(untouched_sparse_memory_holds_up_no_promise)
 {
     SKIP_BESIDE_SHADOW();
@@ -394,7 +373,6 @@ int main(void)
         cmocka_unit_test(device_memory_promises_nothing_but_managed_memory_does),
         cmocka_unit_test(a_shared_mapping_promises_what_is_not_resident),
         cmocka_unit_test(a_sparse_mapping_promises_nothing_and_shows_what_is_resident),
-        cmocka_unit_test(what_nothing_promises_is_shown_in_the_entry),
         cmocka_unit_test(untouched_sparse_memory_holds_up_no_promise),
         cmocka_unit_test(sparse_terabytes_that_were_never_writable_are_not_looked_at),
         cmocka_unit_test(writable_sparse_terabytes_are_looked_at_where_that_is_cheap),

@@ -27,7 +27,6 @@ void sg_mmap_change_begin(struct sg_mmap_change *change)
     sg_lock_hold_signals();
     sg_tracker_begin_change();
     change->before_bytes = sg_tracker_maps.counted_bytes;
-    change->open_bytes = sg_tracker_maps.open_bytes;
     change->shut_bytes = sg_tracker_maps.shut_bytes;
     change->inherited_bytes = sg_tracker_maps.inherited_bytes;
 }
@@ -50,8 +49,6 @@ void sg_mmap_change_end(struct sg_mmap_change *change, int result)
     bool has_files = sg_tmpfs_mapped.is_changed;
     follow_shut(change);
     sg_callsites_publish_ranges(&sg_tracker_maps);
-    if (SG_UNLIKELY(sg_tracker_maps.open_bytes != change->open_bytes))
-        sg_entry_set_open(sg_tracker_maps.open_bytes);
     if (has_files)
         sg_tmpfs_show_changes(growth);
     sg_tracker_end_change();

@@ -39,7 +39,7 @@ static SG_INLINE bool sg_mmap_is_counting(void)
  * results of the functions that changed the map; other than 0 is counted as a fault of the record. */
 struct sg_mmap_change {
     struct sg_lock_state lock;
-    uint64_t before_bytes, open_bytes, shut_bytes, inherited_bytes; /* sums of the range map before it */
+    uint64_t before_bytes, shut_bytes, inherited_bytes; /* sums of the range map before it */
 };
 void sg_mmap_change_begin(struct sg_mmap_change *change);
 void sg_mmap_change_end(struct sg_mmap_change *change, int result);
