@@ -13,7 +13,6 @@
 
 /* Bits of an entry in /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst). */
 #define ENTRY_PRESENT (UINT64_C(1) << 63)
-#define ENTRY_SWAPPED (UINT64_C(1) << 62)
 #define ENTRY_OF_FILE (UINT64_C(1) << 61)
 
 /* struct page_region and struct pm_scan_arg of <linux/fs.h>, Linux 6.7. */
@@ -36,12 +35,10 @@ struct kind {
 };
 #define CATEGORY_OF_FILE (UINT64_C(1) << 2)
 #define CATEGORY_PRESENT (UINT64_C(1) << 3)
-#define CATEGORY_SWAPPED (UINT64_C(1) << 4)
 #define CATEGORY_ZERO (UINT64_C(1) << 5)
 
 static const struct kind present = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, 0};
 static const struct kind own = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, CATEGORY_ZERO};
-static const struct kind taken = {ENTRY_PRESENT | ENTRY_SWAPPED, 0, CATEGORY_PRESENT | CATEGORY_SWAPPED, CATEGORY_ZERO};
 static const struct kind copied = {ENTRY_PRESENT, ENTRY_OF_FILE, CATEGORY_PRESENT, CATEGORY_ZERO | CATEGORY_OF_FILE};
 
 /* Counts pages by PAGEMAP_SCAN. Returns false if the kernel does not have it. */
@@ -113,11 +110,6 @@ bool sg_residency_is_cheap(void)
         sg_store_relaxed(&answer, known);
     }
     return known == YES;
-}
-
-bool sg_residency_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes)
-{
-    return count_pages(begin, end, &taken, false, bytes);
 }
 
 uint64_t sg_residency_copied_bytes(uintptr_t begin, uintptr_t end)
