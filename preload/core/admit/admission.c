@@ -150,41 +150,34 @@ static enum sg_verdict drop_pool(struct sg_request *request, struct sg_answer *a
     return !sg_self_check_is_observed(request) && sg_pool_room_may_drop() ? SG_DROP_POOL : verdict;
 }
 
-/* Whether the address space of a heap that does not fit as a whole is admitted by what the earlier ones turned into
- * (heaps.h). Then size_bytes is what is expected to become resident. */
-static bool heap_fits_on_record(struct sg_request *request)
+/* Whether the request fits if only `expected_bytes` of it become resident; then they are its size. */
+static bool fits_as(struct sg_request *request, uint64_t expected_bytes)
 {
-    uint64_t whole = request->size_bytes;
-    if (!sg_heaps_have_record())
+    struct sg_request part = *request;
+    part.size_bytes = expected_bytes;
+    if (!would_fit(&part, SG_HEADROOM_ALL, 0))
         return false;
-    request->size_bytes = sg_heaps_expected_bytes(whole);
-    if (would_fit(request, SG_HEADROOM_ALL, 0))
-        return true;
-    request->size_bytes = whole;
-    return false;
+    request->size_bytes = expected_bytes;
+    return true;
 }
 
-/* The same for a commit and the record of earlier commits (commits.h). */
+/* Whether a commit is admitted by what the process touched of earlier ones (commits.h). The promise follows that record
+ * from then on. */
 static bool commit_fits_on_record(struct sg_request *request)
 {
-    uint64_t whole = request->size_bytes;
     if (!sg_commits_have_record())
         return false;
     bool was_on_record = sg_commits_set_on_record(true);
     if (!was_on_record)
         sg_headroom_scan();
-    request->size_bytes = sg_commits_expected_bytes(whole);
-    if (would_fit(request, SG_HEADROOM_ALL, 0)) {
-        if (!was_on_record)
-            sg_segment_add_event("commits more address space than fits: judged by what it touched of it so far");
-        return true;
-    }
-    request->size_bytes = whole;
-    if (!was_on_record) {
+    bool fits = fits_as(request, sg_commits_expected_bytes(request->size_bytes));
+    if (fits && !was_on_record)
+        sg_segment_add_event("commits more address space than fits: judged by what it touched of it so far");
+    if (!fits && !was_on_record) {
         (void)sg_commits_set_on_record(false);
         sg_headroom_scan();
     }
-    return false;
+    return fits;
 }
 
 /* Call it right after a scan. Nothing bounds what a process touches but its watchdog. */
@@ -193,8 +186,9 @@ static bool fits_on_record(struct sg_request *request)
     bool is_watched = sg_options.watchdog == SG_WATCHDOG_TERM && (sg_load(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
     if (!is_watched || sg_options.mode_observe || request->size_bytes > sg_headroom_last.snapshot.at[0].limit_bytes)
         return false;
-    return (request->kind == SG_REQUEST_COMMIT && commit_fits_on_record(request)) ||
-           (request->kind == SG_REQUEST_HEAP && heap_fits_on_record(request));
+    if (request->kind == SG_REQUEST_HEAP) /* by what earlier ones turned into (heaps.h) */
+        return sg_heaps_have_record() && fits_as(request, sg_heaps_expected_bytes(request->size_bytes));
+    return request->kind == SG_REQUEST_COMMIT && commit_fits_on_record(request);
 }
 
 /* Finds the change that a request that does not fit may wait for. */
