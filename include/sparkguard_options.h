@@ -30,7 +30,7 @@
 #define SG_VARIABLE_NEXT_RUNTIME "SPARKGUARD_NEXT_RUNTIME"
 #define SG_VARIABLE_RUNTIME_CONF "SPARKGUARD_RUNTIME_CONF"
 
-enum sg_option_kind { SG_KIND_SIZE, SG_KIND_SECONDS, SG_KIND_CHOICE, SG_KIND_TEXT, SG_KIND_PATH, SG_KIND_NUMBER };
+enum sg_option_kind { SG_KIND_SIZE, SG_KIND_TIME, SG_KIND_CHOICE, SG_KIND_TEXT, SG_KIND_PATH, SG_KIND_NUMBER };
 
 enum sg_option {
 #define SG_OPTION(ID, field, name, kind, fallback, example, help) SG_OPTION_##ID,
@@ -133,13 +133,26 @@ static inline int sg_parse_size(const char *text, struct sg_size *out)
     return 0;
 }
 
-/* Parses seconds such as "30" or "0.5" into nanoseconds. Returns 0 or -EINVAL. */
-static inline int sg_parse_seconds(const char *text, uint64_t *nanoseconds)
+/* Returns the seconds of a unit of time: "", "s", "m" (or "min") and "h"; 0 for an unknown unit. */
+static inline uint64_t sg_unit_seconds(const char *unit)
 {
-    uint64_t milli;
-    const char *end = sg_parse_milli(text, &milli);
-    if (end == NULL || *end != '\0' || __builtin_mul_overflow(milli, UINT64_C(1000000), nanoseconds))
+    if (unit[0] == '\0' || strcmp(unit, "s") == 0)
+        return 1;
+    if (strcmp(unit, "m") == 0 || strcmp(unit, "min") == 0)
+        return 60;
+    return strcmp(unit, "h") == 0 ? 3600 : 0;
+}
+
+/* Parses a time such as "30", "0.5", "90s", "5m" or "2h" into nanoseconds; "none" is 0. Returns 0, or -EINVAL with
+ * *nanoseconds unchanged. */
+static inline int sg_parse_time(const char *text, uint64_t *nanoseconds)
+{
+    uint64_t milli = 0, ns;
+    const char *unit = strcmp(text, "none") == 0 ? "" : sg_parse_milli(text, &milli);
+    uint64_t seconds = unit != NULL ? sg_unit_seconds(unit) : 0;
+    if (seconds == 0 || __builtin_mul_overflow(milli, seconds * UINT64_C(1000000), &ns))
         return -EINVAL;
+    *nanoseconds = ns;
     return 0;
 }
 
@@ -193,8 +206,8 @@ static inline bool sg_is_valid(enum sg_option option, const char *text)
     switch (info->kind) {
     case SG_KIND_SIZE:
         return sg_parse_size(text, &size) == 0;
-    case SG_KIND_SECONDS:
-        return sg_parse_seconds(text, &nanoseconds) == 0;
+    case SG_KIND_TIME:
+        return sg_parse_time(text, &nanoseconds) == 0;
     case SG_KIND_CHOICE:
         return sg_parse_choice(text, info->example) >= 0;
     case SG_KIND_TEXT:

@@ -40,10 +40,10 @@ const struct launch_claim_option_info launch_claim_options[CLAIM_OPTION_COUNT] =
                     "set memory aside for PROGRAM before it starts; auto: the highest peak on record for this command "
                     "line, and 10% more",
                     SG_OPTION_LIMIT},
-    [CLAIM_WAIT] = {"claim-wait", "SECONDS", "600",
+    [CLAIM_WAIT] = {"claim-wait", "TIME", "10m",
                     "wait this long for the claim, in the order of the claims (0); exit 124 without it",
                     SG_OPTION_WAIT},
-    [CLAIM_TTL] = {"claim-ttl", "SECONDS", "900",
+    [CLAIM_TTL] = {"claim-ttl", "TIME", "15m",
                    "give the claim up if less than a sixteenth of it is in use after this time", SG_OPTION_WAIT},
     [CLAIM_PRIORITY] = {"priority", "NUMBER", "10",
                         "a waiting claim goes before all of lower numbers (0, -1000 to 1000)", SG_OPTION_OOM_SCORE_ADJ},
@@ -82,9 +82,9 @@ bool launch_claim_take(struct launch_claim *claim, enum launch_claim_option opti
     case CLAIM_SIZE:
         return take_size(claim, text);
     case CLAIM_WAIT:
-        return sg_parse_seconds(text, &claim->wait_ns) == 0;
+        return sg_parse_time(text, &claim->wait_ns) == 0;
     case CLAIM_TTL:
-        return sg_parse_seconds(text, &claim->ttl_ns) == 0;
+        return sg_parse_time(text, &claim->ttl_ns) == 0;
     case CLAIM_PRIORITY:
         return sg_parse_number(text, &claim->priority) == 0 && claim->priority >= -1000 && claim->priority <= 1000;
     case CLAIM_SHARE:

@@ -177,8 +177,8 @@ static const char *argument_word(const struct sg_option_info *info)
     switch (info->kind) {
     case SG_KIND_SIZE:
         return "SIZE";
-    case SG_KIND_SECONDS:
-        return "SECONDS";
+    case SG_KIND_TIME:
+        return "TIME";
     case SG_KIND_CHOICE:
         return info->example;
     case SG_KIND_TEXT:

@@ -63,7 +63,7 @@ static const struct argp_option options[] = {
     {"last", KEY_LAST, NULL, 0, "the job that started last", 0},
     {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
     {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
-    {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, refreshed every SECONDS (1)", 0},
+    {"watch", KEY_WATCH, "TIME", OPTION_ARG_OPTIONAL, "live view, refreshed every TIME (1s)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy; may be repeated, or a pattern", 0},
     {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of a job (--job, --last), or of one process", 0},
     {"html", KEY_HTML, "FILE.html", 0, "write the same as one HTML page, for a bug report", 0},
@@ -93,10 +93,11 @@ static error_t parse_interval(const char *argument, struct argp_state *state, in
         argument = next;
         state->next++;
     }
-    double seconds = argument != NULL ? strtod(argument, &end) : 1;
-    if (argument != NULL && (end == argument || *end != '\0' || !(seconds >= 0.1 && seconds <= 3600)))
-        return refuse_value("--watch", argument, "not a number of seconds from 0.1 to 3600", "2");
-    *interval_ns = (int64_t)(seconds * 1e9);
+    uint64_t ns = UINT64_C(1000000000);
+    bool is_time = argument == NULL || sg_parse_time(argument, &ns) == 0;
+    if (!is_time || ns < UINT64_C(100000000) || ns > UINT64_C(3600000000000))
+        return refuse_value("--watch", argument, "not a time from 0.1 s to 1 h", "2");
+    *interval_ns = (int64_t)ns;
     return 0;
 }
 

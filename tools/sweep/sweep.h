@@ -131,7 +131,7 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv);
 const char *sweep_take_parameter(struct sweep *sweep, char *text);
 /* Parses a number: no blanks, no hexadecimal, not infinite. */
 bool sweep_read_number(const char *text, double *number);
-/* Parses "90", "90s", "15m" or "2h" to nanoseconds. Returns false if it is not a duration. */
+/* Parses "90", "90s", "15m", "2h" or "none" to nanoseconds. Returns false if it is not a duration. */
 bool sweep_take_duration(const char *text, int64_t *duration_ns);
 
 /* plan.c: makes all configurations; the first parameter varies fastest. Returns NULL, or a sentence about the error. */

@@ -165,13 +165,8 @@ const char *sweep_take_parameter(struct sweep *sweep, char *text)
 
 bool sweep_take_duration(const char *text, int64_t *duration_ns)
 {
-    uint64_t milli, ns;
-    const char *unit = sg_parse_milli(text, &milli);
-    if (unit == NULL)
-        return false;
-    uint64_t factor = strcmp(unit, "h") == 0 ? 3600 : strcmp(unit, "m") == 0 ? 60 : 1;
-    if ((factor == 1 && unit[0] != '\0' && strcmp(unit, "s") != 0) ||
-        __builtin_mul_overflow(milli, factor * UINT64_C(1000000), &ns) || ns > INT64_MAX / 2)
+    uint64_t ns;
+    if (sg_parse_time(text, &ns) != 0 || ns > INT64_MAX / 2)
         return false;
     *duration_ns = (int64_t)ns;
     return true;

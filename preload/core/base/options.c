@@ -83,7 +83,7 @@ static void set_option(enum sg_option option, const char *text)
         sg_options.large = size;
         break;
     case SG_OPTION_WAIT:
-        (void)sg_parse_seconds(text, &sg_options.wait_ns);
+        (void)sg_parse_time(text, &sg_options.wait_ns);
         break;
     case SG_OPTION_OOM_SCORE_ADJ:
         (void)sg_parse_number(text, &sg_options.oom_score_adj);

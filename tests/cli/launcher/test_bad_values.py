@@ -10,7 +10,7 @@ import pytest
 from records import compare
 
 ROOT = Path(__file__).resolve().parents[3]
-BAD = {"SIZE": "64Q", "SECONDS": "soon", "CHOICE": "maybe", "TEXT": "a/b", "PATH": "here", "NUMBER": "5000"}
+BAD = {"SIZE": "64Q", "TIME": "soon", "CHOICE": "maybe", "TEXT": "a/b", "PATH": "here", "NUMBER": "5000"}
 OPTION = re.compile(r'SG_OPTION\((\w+), \w+, "([\w-]+)", (\w+), "([^"]*)", "([^"]*)"')
 OPTIONS = OPTION.findall(re.sub(r"\n +", " ", (ROOT / "include/options.def").read_text()))
 SWEEP = {"--large": "x", "--timeout": "soon", "--param": "batch", "--export": "a.txt"}
@@ -132,3 +132,21 @@ def test_a_size_without_its_unit_is_asked_about_by_all(tools):
         assert question in run(tools, "sparkguard", f"--{name}=64", "true", SPARKGUARD_DISABLE="1").stderr
     for name in sweep_options(tools):
         assert asked.format("G") in run(tools, "sparkguard-sweep", f"{name}=64", "--version").stderr, name
+
+
+TIMES = [("30", True), ("0.5", True), ("90s", True), ("5m", True), ("2h", True), ("none", True)]
+TIMES += [("2d", False), ("5 m", False), ("-1", False), ("soon", False), ("1e9", False)]
+
+
+@pytest.mark.parametrize("time, is_good", TIMES)
+def test_every_time_option_understands_the_same_syntax(tools, time, is_good):
+    for option in (["--wait"], ["--claim=1M", "--claim-wait"], ["--claim=1M", "--claim-ttl"]):
+        words = [*option[:-1], f"{option[-1]}={time}", "--check", "true"]
+        done = run(tools, "sparkguard", *words, SPARKGUARD_DISABLE="1")
+        assert ("not a time" not in done.stderr) == is_good and (done.returncode != 2) == is_good, (option, done.stderr)
+    for option in ("--timeout", "--clean-wait"):
+        assert (run(tools, "sparkguard-sweep", f"{option}={time}", "--version").returncode == 0) == is_good, option
+    done = run(tools, "sparkguard-report", f"--watch={time}", "--version")
+    assert (done.returncode == 0) == (is_good and time not in ("none", "2h")), done.stderr
+    said = of_library(tools, "SPARKGUARD_WAIT", time)
+    assert said == ([] if is_good else [f"sparkguard: SPARKGUARD_WAIT={time} cannot be read; for example 5m; using 0"])

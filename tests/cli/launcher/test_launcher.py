@@ -130,7 +130,7 @@ def test_options_win_over_the_environment(launcher):
     [
         ("reserve", "RESERVE", "12X", "12G"),
         ("limit", "LIMIT", "101%", "64G"),
-        ("wait", "WAIT", "-1", "30"),
+        ("wait", "WAIT", "-1", "5m"),
         ("mode", "MODE", "enforced", "enforce|observe"),
         ("job", "JOB", "a/b", "train-7b"),
         ("dir", "DIR", "relative", "/dev/shm/sparkguard-1000"),

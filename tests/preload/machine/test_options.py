@@ -12,7 +12,7 @@ GIB = 1 << 30
 BAD = {
     "RESERVE": ("banana", "12G"),
     "LIMIT": ("12Q", "64G"),
-    "WAIT": ("soon", "30"),
+    "WAIT": ("soon", "5m"),
     "DEVICE_RESERVE": ("110%", "1G"),
     "LARGE": ("ten", "2M"),
     "FLOOR": ("-1G", "2G"),

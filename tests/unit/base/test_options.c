@@ -125,20 +125,30 @@ PLAIN_TEST(percentages)
     assert_int_equal(sg_size_of(size, 64 * GIB), 8 * GIB);
 }
 
-PLAIN_TEST(seconds)
+PLAIN_TEST(durations)
 {
     const struct {
         const char *text;
         uint64_t nanoseconds;
-    } good[] = {{"0", 0}, {"30", UINT64_C(30000000000)}, {"0.5", 500000000}, {"1.001", 1001000000}, {".25", 250000000}};
-    const char *const bad[] = {"", "-1", "1s", "1 ", "soon", "1.2.3", "99999999999999", "."};
+    } good[] = {{"0", 0},
+                {"30", UINT64_C(30000000000)},
+                {"0.5", 500000000},
+                {"1.001", 1001000000},
+                {".25", 250000000},
+                {"90s", UINT64_C(90000000000)},
+                {"5m", UINT64_C(300000000000)},
+                {"5min", UINT64_C(300000000000)},
+                {"1.5h", UINT64_C(5400000000000)},
+                {"none", 0}};
+    const char *const bad[] = {"",     "-1",    "1sec",           "s", "5 m", "1M", "2d", "None", "1 ",
+                               "soon", "1.2.3", "99999999999999", "."};
     uint64_t nanoseconds;
     for (size_t i = 0; i < SG_ARRAY_LENGTH(good); i++) {
-        assert_int_equal(sg_parse_seconds(good[i].text, &nanoseconds), 0);
+        assert_int_equal(sg_parse_time(good[i].text, &nanoseconds), 0);
         assert_int_equal(nanoseconds, good[i].nanoseconds);
     }
     for (size_t i = 0; i < SG_ARRAY_LENGTH(bad); i++)
-        assert_int_equal(sg_parse_seconds(bad[i], &nanoseconds), -EINVAL);
+        assert_int_equal(sg_parse_time(bad[i], &nanoseconds), -EINVAL);
 }
 
 PLAIN_TEST(numbers)
@@ -193,7 +203,7 @@ PLAIN_TEST(values_of_each_option)
         {SG_OPTION_LARGE, "1M", true},
         {SG_OPTION_LARGE, "1%", true},
         {SG_OPTION_WAIT, "0.5", true},
-        {SG_OPTION_WAIT, "1m", false},
+        {SG_OPTION_WAIT, "1d", false},
         {SG_OPTION_MODE, "observe", true},
         {SG_OPTION_MODE, "watch", false},
         {SG_OPTION_WATCHDOG, "warn", true},
@@ -366,7 +376,7 @@ CHILD_TEST(a_value_that_cannot_be_read_is_said_and_the_default_used)
     CHECK(!sg_options.reserve.is_set && !sg_options.limit.is_set);
     CHECK_EQUAL(sg_options.large_bytes, 2 * MIB + 1);
     CHECK_TEXT(said, "sparkguard: SPARKGUARD_RESERVE=lots cannot be read; for example 12G; using 8%\n"
-                     "sparkguard: SPARKGUARD_WAIT=-1 cannot be read; for example 30; using 0\n"
+                     "sparkguard: SPARKGUARD_WAIT=-1 cannot be read; for example 5m; using 0\n"
                      "sparkguard: SPARKGUARD_LARGE=5Q cannot be read; for example 2M; using 2M\n");
 }
 
@@ -481,7 +491,7 @@ int main(void)
         cmocka_unit_test(sizes_in_bytes),
         cmocka_unit_test(sizes_that_cannot_be_read),
         cmocka_unit_test(percentages),
-        cmocka_unit_test(seconds),
+        cmocka_unit_test(durations),
         cmocka_unit_test(numbers),
         cmocka_unit_test(choices),
         cmocka_unit_test(job_names),

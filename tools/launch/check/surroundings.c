@@ -154,7 +154,7 @@ static void judge_claim(struct check *check, const struct model *model, uint64_t
     text_size(size, claim->bytes);
     text_size(left, left_bytes);
     if (claim->bytes <= left_bytes && before != 0)
-        check_add(check, "claim", CHECK_WARNING, copy("--claim-wait=SECONDS waits for it"),
+        check_add(check, "claim", CHECK_WARNING, copy("--claim-wait=10m waits for it"),
                   "%s cannot be claimed now: claims before it: %zu", size, before);
     else if (claim->bytes <= left_bytes)
         check_add(check, "claim", CHECK_OK, NULL, "%s can be claimed now", size);
@@ -162,7 +162,7 @@ static void judge_claim(struct check *check, const struct model *model, uint64_t
         check_add(check, "claim", CHECK_WARNING, copy("a smaller claim"), "%s can never be claimed here, at most %s",
                   size, text_size(left, most_bytes));
     else
-        check_add(check, "claim", CHECK_WARNING, copy("--claim-wait=SECONDS waits for it"),
+        check_add(check, "claim", CHECK_WARNING, copy("--claim-wait=10m waits for it"),
                   "%s cannot be claimed now, at most %s", size, left);
 }
 
