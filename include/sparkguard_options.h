@@ -105,11 +105,15 @@ static inline uint64_t sg_unit_factor(const char *unit)
     return factor;
 }
 
-/* Parses a size: "12G", "512M", "64KiB" (powers of 1024), "12GB" (powers of 1000), "4096" (bytes), "10%". Returns 0, or
- * -EINVAL with *out unchanged. */
+/* Parses a size: "12G", "512M", "64KiB" (powers of 1024), "12GB" (powers of 1000), "4096" (bytes), "10%", or "none",
+ * which is 0 bytes. Returns 0, or -EINVAL with *out unchanged. */
 static inline int sg_parse_size(const char *text, struct sg_size *out)
 {
     uint64_t milli;
+    if (strcmp(text, "none") == 0) {
+        *out = (struct sg_size){.is_set = true};
+        return 0;
+    }
     const char *unit = sg_parse_milli(text, &milli);
     if (unit == NULL)
         return -EINVAL;
@@ -131,6 +135,16 @@ static inline int sg_parse_size(const char *text, struct sg_size *out)
     }
     *out = (struct sg_size){.bytes = bytes, .is_set = true};
     return 0;
+}
+
+/* Ends the line about a limit of 0, after its name and value. As with docker run, 0 means none. */
+#define SG_ZERO_IS_NONE " is read as none"
+
+/* Returns whether a text is a size of 0 that is not written "none". */
+static inline bool sg_is_zero(const char *text)
+{
+    struct sg_size size;
+    return sg_parse_size(text, &size) == 0 && size.bytes == 0 && size.percent_milli == 0 && text[0] != 'n';
 }
 
 /* Returns the seconds of a unit of time: "", "s", "m" (or "min") and "h"; 0 for an unknown unit. */

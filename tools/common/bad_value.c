@@ -23,3 +23,9 @@ void bad_value_warn_of_unit(const char *tool, const char *name, const char *valu
     if (unit != '\0')
         fprintf(stderr, "%s: %s=%s is %s bytes; did you mean %s%c?\n", tool, name, value, value, value, unit);
 }
+
+void bad_value_warn_of_zero(const char *tool, const char *name, const char *value)
+{
+    if (sg_is_zero(value))
+        fprintf(stderr, "%s: %s=%s" SG_ZERO_IS_NONE "\n", tool, name, value);
+}

@@ -14,4 +14,7 @@ void bad_value_say(const char *tool, const char *name, const char *value, const 
  * is meant for few bytes. */
 void bad_value_warn_of_unit(const char *tool, const char *name, const char *value, const char *example);
 
+/* Prints "TOOL: NAME=0 is read as none" if the size is 0 and not written so. */
+void bad_value_warn_of_zero(const char *tool, const char *name, const char *value);
+
 #endif

@@ -19,6 +19,7 @@ struct launch;
 
 struct launch_claim {
     bool is_wanted, is_auto;
+    bool is_none;     /* --claim=none */
     bool has_details; /* another option than --claim was given */
     uint64_t bytes;
     uint64_t wait_ns; /* longest wait in the queue */

@@ -166,7 +166,7 @@ void launch_children_end(struct launch *launch);
 
 /* ---- jail.c: --jail ---- */
 
-/* Parses the argument of --jail. Returns false if the argument is not a size above 0. */
+/* Parses the argument of --jail. Returns false if the argument is neither a size above 0 nor "none". */
 bool launch_jail_take(struct launch *launch, const char *text);
 /* Returns the memory that percentages refer to: MemTotal less the memory set aside for huge pages; 0: unknown. */
 uint64_t launch_machine_bytes(void);

@@ -48,6 +48,8 @@ static void warn(enum sg_option option, const char *what, const char *value)
     struct sg_size size = {0};
     if (sg_option_table[option].kind == SG_KIND_SIZE)
         bad_value_warn_of_unit("sparkguard", what, value, sg_option_table[option].example);
+    if (option == SG_OPTION_LIMIT)
+        bad_value_warn_of_zero("sparkguard", what, value);
     if (option != SG_OPTION_RESERVE || sg_parse_size(value, &size) != 0)
         return;
     uint64_t machine = launch_machine_bytes();
@@ -102,7 +104,7 @@ static error_t check_together(const struct launch *launch)
         fputs("sparkguard: --cuda belongs to --check, and takes no program\n", stderr);
         return EINVAL;
     }
-    if (!launch->claim.is_wanted && launch->claim.has_details) {
+    if (!launch->claim.is_wanted && !launch->claim.is_none && launch->claim.has_details) {
         fputs("sparkguard: --claim-wait, --claim-ttl, --priority and --share belong to --claim\n", stderr);
         return EINVAL;
     }
@@ -262,7 +264,7 @@ static bool is_disabled(const struct launch *launch)
     return value != NULL && strcmp(value, "1") == 0;
 }
 
-/* A limit that is so small that no program runs within it lacks its unit. A limit of 0 is meant. */
+/* A limit that is so small that no program runs within it lacks its unit. A limit of 0 is none. */
 static void check_limit(struct launch *launch)
 {
     const char *option = launch->value[SG_OPTION_LIMIT], *variable = sg_option_table[SG_OPTION_LIMIT].variable;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/bad_value.h"
 #include "common/bytes.h"
 #include "common/procfs.h"
 #include "common/text.h"
@@ -61,11 +62,13 @@ static bool take(struct order *order, const struct model *model, const char *tex
             strncmp(text, words[i].name, (size_t)(equals - text)) != 0)
             continue;
         uint64_t *word = (uint64_t *)(void *)((char *)order + words[i].offset);
-        bool is_none = (is_limit || is_claim) && strcmp(equals + 1, "none") == 0;
-        if (!is_none && sg_parse_size(equals + 1, &size) != 0)
+        bool is_none = strcmp(equals + 1, "none") == 0;
+        if ((is_none && !is_limit && !is_claim) || sg_parse_size(equals + 1, &size) != 0)
             break;
-        uint64_t bytes = is_none ? SG_UNKNOWN : sg_size_of(size, base_of(model, is_limit));
-        *word = bytes != 0 ? bytes : is_claim ? SG_UNKNOWN : 1; /* 0: not set */
+        if (is_limit || is_claim)
+            bad_value_warn_of_zero("sparkguard", is_limit ? "limit" : "claim", equals + 1);
+        uint64_t bytes = sg_size_of(size, base_of(model, is_limit));
+        *word = bytes != 0 ? bytes : is_limit || is_claim ? SG_UNKNOWN : 1; /* 0: not set */
         return true;
     }
     char *printable = text_printable(text, false);

@@ -56,11 +56,12 @@ static char *library_obstacle(const char *library)
     return NULL;
 }
 
-/* Returns whether a size can be a limit; a number without a unit that is too small for any program cannot. */
+/* Returns whether a text can be a limit; a number without a unit that is too small for any program cannot. */
 static bool is_limit(const char *text)
 {
     struct sg_size size;
-    return sg_parse_size(text, &size) == 0 && (size.percent_milli != 0 || size.bytes >= LIMIT_LEAST_BYTES);
+    return strcmp(text, "none") == 0 ||
+           (sg_parse_size(text, &size) == 0 && (size.percent_milli != 0 || size.bytes >= LIMIT_LEAST_BYTES));
 }
 
 static void log_text(const struct container *container, const char *text)

@@ -52,7 +52,6 @@ void sg_check_join(void)
 
 static void answer_by_limit(struct sg_answer *answer, uint64_t limit, uint64_t held)
 {
-    limit = sg_headroom_is_nothing_allowed() ? 0 : limit;
     answer->reason = SG_REASON_LIMIT;
     answer->kept_bytes = limit;
     answer->usable_bytes = limit > held ? limit - held : 0;

@@ -260,18 +260,11 @@ bool sg_headroom_has_limit(void)
     return has_own || is_set_since() || sg_bounds_have_limit() || sg_load_relaxed(&state.has_limit) != 0;
 }
 
-bool sg_headroom_is_nothing_allowed(void)
-{
-    return sg_load_relaxed(&sg_settings.limit_bytes) == 0 && sg_options.limit.is_set && sg_options.limit.bytes == 0 &&
-           sg_options.limit.percent_milli == 0;
-}
-
 /* SPARKGUARD_LIMIT in bytes; 0: not set, or the machine is not known yet. A percentage is computed once. */
 static uint64_t limit_by_option(void)
 {
     if (state.option_limit_bytes == 0 && sg_options.limit.is_set)
-        state.option_limit_bytes =
-            sg_headroom_is_nothing_allowed() ? 1 : sg_size_of(sg_options.limit, sg_headroom_machine_bytes());
+        state.option_limit_bytes = sg_size_of(sg_options.limit, sg_headroom_machine_bytes());
     return state.option_limit_bytes;
 }
 

@@ -84,9 +84,6 @@ uint64_t sg_headroom_job_bytes(uint32_t parts);
 /* Whether a process of the job has a limit, by the last snapshot. Any thread, without the lock. */
 bool sg_headroom_has_limit(void);
 
-/* Whether the limit in force is SPARKGUARD_LIMIT=0. Then sg_headroom_limit_bytes() is 1, because 0 means no limit. */
-bool sg_headroom_is_nothing_allowed(void);
-
 /* Makes the cached snapshot unusable for further requests. */
 void sg_headroom_forget(void);
 

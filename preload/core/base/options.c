@@ -71,6 +71,7 @@ static void set_option(enum sg_option option, const char *text)
         sg_options.reserve = size;
         break;
     case SG_OPTION_LIMIT:
+        size.is_set = size.bytes != 0 || size.percent_milli != 0; /* 0 and "none": no limit */
         sg_options.limit = size;
         break;
     case SG_OPTION_DEVICE_RESERVE:
@@ -172,16 +173,20 @@ static void warn_of_unit(const struct sg_option_info *info, const char *value, c
     sg_log_line(line);
 }
 
-/* Warns of a limit that no program runs within. One without a unit is told of already, and a limit of 0 is meant. */
+/* Warns of a limit that no program runs within, and of one of 0, which sets none. One without a unit is told of
+ * already. */
 static void warn_of_limit(const char *value)
 {
     char line[256];
     struct sg_text text = sg_text_begin(line, sizeof line);
-    if (sg_options.limit.percent_milli != 0 || sg_options.limit.bytes == 0 || sg_options.limit.bytes >= SG_LIMIT_LEAST)
+    bool is_low = sg_options.limit.percent_milli == 0 && sg_options.limit.bytes < SG_LIMIT_LEAST;
+    if (!is_low || (!sg_options.limit.is_set && !sg_is_zero(value)))
         return;
     sg_text_add(&text, "sparkguard: SPARKGUARD_LIMIT=");
     sg_text_add(&text, value);
-    sg_text_add(&text, " is less than any program needs (16 MiB): nearly every request will be refused");
+    sg_text_add(&text, sg_options.limit.is_set
+                           ? " is less than any program needs (16 MiB): nearly every request will be refused"
+                           : SG_ZERO_IS_NONE);
     sg_log_line(line);
 }
 

@@ -203,8 +203,6 @@ void sg_observe(int registry, const struct sg_observer *observer, struct sg_obse
     uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL);
     if (out->limit_bytes != 0)
         out->left_bytes = out->limit_bytes > held ? out->limit_bytes - held : 0;
-    if (sg_headroom_is_nothing_allowed())
-        out->left_bytes = 0;
 }
 
 uint32_t sg_observe_count(void)

@@ -102,7 +102,7 @@ def test_a_wrong_value_steers_no_terminal(tools, tool, option):
     assert done.returncode == 2 and "\x1b" not in done.stderr and "[31m" in done.stderr
 
 
-SYNTAX = [("12G", True), ("512m", True), ("64KiB", True), ("12GB", True), ("1.5G", True), ("10%", True), ("4096", True), ("4096B", True)]
+SYNTAX = [("none", True), ("12G", True), ("512m", True), ("64KiB", True), ("12GB", True), ("1.5G", True), ("10%", True), ("4096", True), ("4096B", True)]
 SYNTAX += [("64Q", False), ("150%", False), ("-1G", False), ("1.5", False), ("12 G", False), ("G", False), ("1e9", False)]
 
 
@@ -150,3 +150,15 @@ def test_every_time_option_understands_the_same_syntax(tools, time, is_good):
     assert (done.returncode == 0) == (is_good and time not in ("none", "2h")), done.stderr
     said = of_library(tools, "SPARKGUARD_WAIT", time)
     assert said == ([] if is_good else [f"sparkguard: SPARKGUARD_WAIT={time} cannot be read; for example 5m; using 0"])
+
+
+@pytest.mark.parametrize("option", ["--limit", "--memory", "--jail", "--claim"])
+def test_none_of_a_size_is_none(launcher, option):
+    done = launcher.run("-q", f"{option}=none", "--claim-wait=5m", "--claim=none", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+
+
+@pytest.mark.parametrize("option", ["--limit", "--memory"])
+def test_a_limit_of_0_is_none_with_a_warning(launcher, option):
+    done = launcher.run("-q", f"{option}=0", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "sparkguard: --limit=0 is read as none\n")

@@ -200,6 +200,8 @@ PLAIN_TEST(values_of_each_option)
         {SG_OPTION_RESERVE, "12G", true},
         {SG_OPTION_RESERVE, "8%", true},
         {SG_OPTION_RESERVE, "much", false},
+        {SG_OPTION_LIMIT, "none", true},
+        {SG_OPTION_LIMIT, "nonesuch", false},
         {SG_OPTION_LARGE, "1M", true},
         {SG_OPTION_LARGE, "1%", true},
         {SG_OPTION_WAIT, "0.5", true},
