@@ -40,21 +40,24 @@ static void sort_values(struct sweep_parameter *parameter)
         }
 }
 
-static bool has_twice(const struct sweep_parameter *parameter)
+/* Returns a value that is given twice, NULL if none is. */
+static const char *find_twice(const struct sweep_parameter *parameter)
 {
     for (size_t i = 0; i < parameter->count; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(parameter->value[i], parameter->value[j]) == 0 ||
                 (parameter->is_number && parameter->number[i] <= parameter->number[j]))
-                return true;
-    return false;
+                return parameter->value[i];
+    return NULL;
 }
 
 /* Adds a value that is not a range. Returns NULL, or a sentence about the error. */
 static const char *add_value(struct sweep_parameter *parameter, const char *value)
 {
     if (value[0] == '\0')
-        return "a value is empty";
+        return parameter->count == 0
+                   ? "the first value is empty"
+                   : text_format("the value after %s is empty", parameter->value[parameter->count - 1]);
     if (parameter->count == SWEEP_VALUES)
         return "there may be 64 values";
     parameter->is_number = parameter->is_number && sweep_read_number(value, &parameter->number[parameter->count]);
@@ -117,9 +120,9 @@ static const char *add_range(struct sweep *sweep, struct sweep_parameter *parame
 {
     struct range range;
     if (!read_range(text, "..", &range))
-        return "a range is two whole numbers, the smaller first, and a step: 1..64 or 8..64..8";
+        return text_format("%s: a range is two whole numbers, the smaller first, and a step: 1..64 or 8..64..8", text);
     if ((range.last - range.first) / range.step >= (long long)(SWEEP_VALUES - parameter->count))
-        return "there may be 64 values; a larger step makes fewer: 8..512..8";
+        return text_format("%s: there may be 64 values; a larger step makes fewer: 8..512..8", text);
     enum { DIGITS = 20 };
     size_t count = (size_t)((range.last - range.first) / range.step) + 1;
     char *texts = tool_allocate(count, DIGITS);
@@ -157,8 +160,9 @@ const char *sweep_take_parameter(struct sweep *sweep, char *text)
         hint_at_range(parameter->name, parameter->value[0]);
     if (parameter->is_number)
         sort_values(parameter);
-    if (has_twice(parameter))
-        return "a value is given twice";
+    const char *twice = find_twice(parameter);
+    if (twice != NULL)
+        return text_format("%s is given twice", twice);
     sweep->parameter_count++;
     return NULL;
 }

@@ -148,6 +148,25 @@ def test_a_description_that_cannot_be_read_is_told_in_a_line(sweep, text):
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (CANNOT_TELL, "", 1) and "\x1b" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "piece, fault",
+    [
+        ("hiden=4096", "hiden=4096: no such name; did you mean hidden?"), ("layers=4x", "layers=4x: not a number from 1 on; for example layers=4096"),
+        ("speed=1", "speed=1: no such name; use one of hidden|layers|vocab|inner|heads|kv_heads|head_dim|context|dtype"), ("dtype=fp7", "dtype=fp7: no such dtype; for example dtype=bf16"),
+    ],
+)  # fmt: skip
+def test_the_part_of_a_description_that_is_wrong_is_named(sweep, piece, fault):
+    text = f"8B,hidden=4096,{piece},vocab=128256"
+    assert sweep.run(f"--fits={text}").stderr == f"sparkguard-sweep: {text}: {fault}\n"
+
+
+def test_a_description_names_the_context(sweep):
+    shape = "0.5B,hidden=896,layers=24,heads=14,kv_heads=2"
+    for options, context in (([f"--fits={shape},context=32K"], 32768), ([f"--fits={shape},context=32K", "--context=8K"], 8192)):
+        assert json.loads(sweep.run("--json", *options).stdout)["context"] == context
+    assert "assumed: 32768" not in sweep.run(f"--fits={shape},context=32K", "--batch=1").stdout
+
+
 def test_enormous_numbers_saturate(sweep):
     big = 10**12
     text = f"999999B,hidden={big},layers=4096,vocab={big},inner={big},heads={big},kv_heads={big},head_dim={big}"

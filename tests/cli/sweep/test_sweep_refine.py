@@ -36,9 +36,18 @@ def test_bad_range_is_told_with_a_good_one(sweep, values):
     done = sweep.run("-p", f"n={values}", "--", "true", "{n}")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"sparkguard-sweep: --param=n={values}: a range is two whole numbers, the smaller first, and a step: 1..64 or 8..64..8; "
+        f"sparkguard-sweep: --param=n={values}: {values}: a range is two whole numbers, the smaller first, and a step: 1..64 or 8..64..8; "
         "for example batch=1,2,4,8; nothing is run\n"
     )
+
+
+@pytest.mark.parametrize(
+    "values, told",
+    [("1,2,8..4", "8..4: a range is"), ("1,2,3,2", "2 is given twice"), ("4,1,,2", "the value after 1 is empty"), (",1", "the first value is empty")],
+)
+def test_the_item_of_a_list_that_is_wrong_is_named(sweep, values, told):
+    done = sweep.run("-p", f"n={values}", "--", "true", "{n}")
+    assert done.returncode == 2 and f"--param=n={values}: {told}" in done.stderr
 
 
 def test_range_of_too_many_values_is_told(sweep):

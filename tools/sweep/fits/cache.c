@@ -12,15 +12,15 @@ enum { DEFAULT_CONTEXT = 4096 };
 
 uint64_t fits_context(const struct fits *fits, const struct fits_model *model)
 {
-    if (fits->context > 0)
-        return fits->context;
+    if (fits->context > 0 || model->context > 0)
+        return fits->context > 0 ? fits->context : model->context;
     return model->context_most > 0 ? bytes_min(model->context_most, DEFAULT_CONTEXT) : DEFAULT_CONTEXT;
 }
 
 static void add_notes(struct fits_need *need, const struct fits *fits, const struct fits_model *model)
 {
     uint64_t context = fits_context(fits, model), batch = fits->batch > 0 ? fits->batch : 1;
-    if (fits->context == 0 || fits->batch == 0)
+    if ((fits->context == 0 && model->context == 0) || fits->batch == 0)
         fits_need_note(need, "assumed: %" PRIu64 " tokens of context, %" PRIu64 " sequence%s at a time", context, batch,
                        batch == 1 ? "" : "s");
     if (model->context_most > context && fits->context == 0)

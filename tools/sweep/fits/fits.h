@@ -70,6 +70,7 @@ struct fits_model {
     uint64_t float_count[FITS_FLOATS];
     uint64_t merged_bytes; /* of experts that have a tensor each, which programs merge into one */
     uint64_t context_most; /* 0 unknown */
+    uint64_t context;      /* tokens that a description names; 0: none */
     struct fits_cache cache;
     struct fits_shape shape;
     char *wrong; /* why the model cannot be read, NULL: it can */
@@ -106,6 +107,8 @@ bool fits_read_config(struct fits_model *model, const char *path);
  * fits_model_fail(). */
 bool fits_is_shape(const char *text);
 bool fits_read_shape(struct fits_model *model, const char *text);
+/* Parses a number from 1 on: "8192", or "8K", which is 8 * 1024. */
+bool fits_parse_number(const char *text, uint64_t *number);
 /* Returns the root object of a JSON text, or NULL after fits_model_fail(). */
 json_t *fits_load_json(struct fits_model *model, const char *path, const char *text, size_t length);
 /* Returns a + b, a * b, at most FITS_MOST. */

@@ -23,7 +23,6 @@ enum {
     KEY_GENERATION,
     USAGE = 2
 };
-#define NUMBER_MOST (UINT64_C(1) << 40)
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Whether a model fits, before it is downloaded or started:", 20},
@@ -55,16 +54,10 @@ __attribute__((noreturn)) static void refuse(const char *option, const char *tex
     exit(USAGE);
 }
 
-/* Takes "8192" or "8K", which is 8 * 1024. */
 static uint64_t take_number(const char *option, const char *text)
 {
-    char *end;
-    uint64_t number = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
-    if (number == 0 || number > NUMBER_MOST)
-        refuse(option, text, "not a number from 1 on", "8192");
-    if ((*end == 'K' || *end == 'k') && end[1] == '\0')
-        return number * 1024;
-    if (*end != '\0')
+    uint64_t number;
+    if (!fits_parse_number(text, &number))
         refuse(option, text, "not a number from 1 on", "8192");
     return number;
 }
