@@ -175,3 +175,16 @@ def test_the_package_beside_the_module_runs_as_a_program(guard):
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
     done = guard.run([sys.executable, "-m", "sparkguard"], env=env, preload=[])
     assert done.returncode == 2 and "run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["rnu"], "'rnu' is no command; did you mean run?"), (["docter"], "'docter' is no command; did you mean doctor?"),
+        (["x\x1b["], "'x\\x1b[' is no command; python -m sparkguard --help names them all"), (["library", "x"], "library takes no argument, and here is 'x'"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_command_is_named(words, told):
+    env = {"PYTHONPATH": TOOLS.parent, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-m", "sparkguard", *words], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"sparkguard: {told}\n")

@@ -6,6 +6,7 @@ them. Where `make install` or the Debian package put them, they are found in PAT
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import subprocess
@@ -96,6 +97,17 @@ def _library() -> int:
     return 0
 
 
+def _refuse(words: list[str]) -> int:
+    commands = ["run", "check", "library", *_TOOLS]
+    if words[0] in commands:  # of these, only "library" comes here
+        print(f"sparkguard: {words[0]} takes no argument, and here is {words[1]!r}", file=sys.stderr)
+        return 2
+    near = difflib.get_close_matches(words[0], commands, 1)
+    hint = f"did you mean {near[0]}?" if near else "python -m sparkguard --help names them all"
+    print(f"sparkguard: {words[0]!r} is no command; {hint}", file=sys.stderr)
+    return 2
+
+
 def main(arguments: Optional[list[str]] = None) -> int:
     """Is `python -m sparkguard`. Becomes the tool, or returns 0, or 2 for bad usage."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -109,6 +121,8 @@ def main(arguments: Optional[list[str]] = None) -> int:
     if command == "library" and len(words) == 1:
         return _library()
     is_asked = command in ("-h", "--help", "help")
+    if command and not is_asked:
+        return _refuse(words)
     print(_USAGE, end="", file=sys.stdout if is_asked else sys.stderr)
     return 0 if is_asked else 2
 
