@@ -284,10 +284,12 @@ static inline unsigned sg_edit_distance(const char *a, const char *b)
     return row[width];
 }
 
-/* Returns the option whose environment variable is spelt most like `variable`. */
+/* Returns the option whose environment variable is spelt most like `variable`; for docker's word, the limit. */
 static inline enum sg_option sg_option_nearest(const char *variable)
 {
     enum sg_option best = (enum sg_option)0;
+    if (strncmp(variable, SG_VARIABLE_PREFIX "MEMORY", sizeof(SG_VARIABLE_PREFIX "MEMORY") - 1) == 0)
+        return SG_OPTION_LIMIT;
     for (unsigned i = 1; i < SG_OPTION_COUNT; i++)
         if (sg_edit_distance(variable, sg_option_table[i].variable) <
             sg_edit_distance(variable, sg_option_table[best].variable))

@@ -61,10 +61,20 @@ static const char *contradiction(const struct request *request)
     return request->has_setup && request->has_cdi ? "--setup or --print-cdi, not both" : NULL;
 }
 
+/* Returns the option that a word without dashes nearly is, NULL if there is none. */
+static const char *nearest_option(const char *word)
+{
+    enum { OPTION_COUNT = sizeof options / sizeof *options - 1 };
+    const char *names[OPTION_COUNT];
+    for (int i = 0; i < OPTION_COUNT; i++)
+        names[i] = options[i].name;
+    return suggest_word(word, names, OPTION_COUNT);
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct request *request = state->input;
-    const char *fault;
+    const char *fault, *near;
     char *printable;
     switch (key) {
     case KEY_JSON:
@@ -86,7 +96,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         printable = text_printable(argument, false);
-        fprintf(stderr, "sparkguard-doctor: nothing to do with %s; see --help\n", printable);
+        near = nearest_option(argument);
+        if (near != NULL)
+            fprintf(stderr, "sparkguard-doctor: nothing to do with %s; did you mean --%s?\n", printable, near);
+        else
+            fprintf(stderr, "sparkguard-doctor: nothing to do with %s; see --help\n", printable);
         return EINVAL;
     case ARGP_KEY_END:
         fault = contradiction(request);

@@ -244,6 +244,9 @@ PLAIN_TEST(nearest_name)
 {
     assert_int_equal(sg_option_nearest("SPARKGUARD_RESREVE"), SG_OPTION_RESERVE);
     assert_int_equal(sg_option_nearest("SPARKGUARD_LIMITS"), SG_OPTION_LIMIT);
+    assert_int_equal(sg_option_nearest("SPARKGUARD_MEMORY"), SG_OPTION_LIMIT);
+    assert_int_equal(sg_option_nearest("SPARKGUARD_MEMORY_LIMIT"), SG_OPTION_LIMIT);
+    assert_int_equal(sg_option_nearest("SPARKGUARD_MEMNFO"), SG_OPTION_MEMINFO);
     assert_int_equal(sg_option_nearest("SPARKGUARD_reserve"), SG_OPTION_RESERVE);
     assert_int_equal(sg_option_nearest("SPARKGUARD_DEVICE_RESERV"), SG_OPTION_DEVICE_RESERVE);
     assert_int_equal(sg_option_nearest("SPARKGUARD_MEMINF"), SG_OPTION_MEMINFO);
