@@ -93,6 +93,15 @@ static void take_claim(struct launch *launch, enum launch_claim_option option, c
     }
 }
 
+static void take_command(struct launch *launch, const char *name, const char *command)
+{
+    launch->pressure.command = command;
+    if (launch_pressure_is_command(command))
+        return;
+    bad_value_say("sparkguard", name, command, "the shell knows no such command", "'kill -USR1 4711'", NOT_STARTED);
+    launch->complaints++;
+}
+
 /* Returns 0, or EINVAL after a message about options that do not go together. */
 static error_t check_together(const struct launch *launch)
 {
@@ -137,7 +146,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         launch->library = argument;
         return 0;
     case KEY_ON_PRESSURE:
-        launch->pressure.command = argument;
+        take_command(launch, "--on-pressure", argument);
         return 0;
     case KEY_SET:
         launch->set_job = argument;

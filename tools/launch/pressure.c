@@ -31,6 +31,28 @@ static void become_helper(const struct launch *launch, int pipe_end)
     _exit(LAUNCH_FAILED);
 }
 
+/* Only a first word without any sign of the shell's is looked at: the shell itself says whether it would find it. */
+bool launch_pressure_is_command(const char *command)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+    const char *word = command + strspn(command, " \t\n");
+    size_t length = strspn(word, plain);
+    int status = 0;
+    if (length == 0 || (word[length] != '\0' && strchr(" \t\n;&|<>", word[length]) == NULL))
+        return word[0] != '\0';
+    pid_t child = fork();
+    if (child == 0) {
+        int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+        dup2(nothing, STDOUT_FILENO);
+        dup2(nothing, STDERR_FILENO);
+        execl("/bin/sh", "sh", "-c", "command -v -- \"$1\"", "sh", text_copy(word, length), (char *)NULL);
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return !WIFEXITED(status) || WEXITSTATUS(status) == 0;
+}
+
 void launch_pressure_begin(struct launch *launch)
 {
     int ends[2];

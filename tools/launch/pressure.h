@@ -8,6 +8,7 @@
 #ifndef SG_TOOLS_LAUNCH_PRESSURE_H
 #define SG_TOOLS_LAUNCH_PRESSURE_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct launch;
@@ -17,6 +18,9 @@ struct launch_pressure {
     pid_t helper;        /* 0: none */
     int to_helper;       /* a pipe; the helper ends when this end is closed */
 };
+
+/* Returns whether a shell finds a command; true where its first word is more than a name. */
+bool launch_pressure_is_command(const char *command);
 
 /* Starts the helper; the job's name must be known. Prints a warning if it cannot be started: the program runs all the
  * same. */

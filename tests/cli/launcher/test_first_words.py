@@ -127,6 +127,31 @@ def test_no_tool_guesses_at_an_option_like_no_other(tools, tmp_path, tool):
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
+@pytest.mark.parametrize("word, meant", [("jsno", "json"), ("setup", "setup"), ("fixscript", "fix-script")])
+def test_the_doctor_names_the_option_that_a_word_nearly_is(tools, tmp_path, word, meant):
+    done = run(tools, "sparkguard-doctor", word, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"sparkguard-doctor: nothing to do with {word}; did you mean --{meant}?\n")
+
+
+def test_dockers_word_in_a_variable_is_the_limit(launcher):
+    done = launcher.run("-q", "true", SPARKGUARD_MEMORY="4G")
+    assert done.stderr == "sparkguard: SPARKGUARD_MEMORY is not a variable of sparkguard; did you mean SPARKGUARD_LIMIT?\n"
+
+
+@pytest.mark.parametrize("command", ["nosuchprogram", "nosuchprogram -x; true", "./none", ""])
+def test_a_command_that_no_shell_finds_starts_nothing(launcher, command):
+    done = launcher.run("-q", f"--on-pressure={command}", "echo", "ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    said = f"sparkguard: --on-pressure={command}: the shell knows no such command; for example 'kill -USR1 4711'; the program is not started\n"
+    assert done.stderr == said
+
+
+@pytest.mark.parametrize("command", ["exit 3", "true", ": x", "X=1 true", '"$HOME/x" y', "(true)", "/bin/true;false", "f() { true; }; f", "if true; then true; fi"])
+def test_what_a_shell_may_run_is_a_command(launcher, command):
+    done = launcher.run("-q", f"--on-pressure={command}", "echo", "ran")
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+
+
 def test_a_jobs_name_is_taken_where_a_process_is(report, make):
     make(pid=4711, job="train").write(report.directory)
     by_name, by_option = report.run("train"), report.run("--job=train")
