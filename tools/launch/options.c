@@ -202,57 +202,73 @@ static const char *argument_word(const struct sg_option_info *info)
     return "VALUE";
 }
 
-/* The options that set no variable. */
+/* The two parts of --help. */
+enum { COMMON = 1, ADVANCED };
+
+/* The options that set no variable of their own. --memory is what docker run calls it. */
 static const struct argp_option own_options[] = {
+    {NULL, 0, NULL, 0, "What most people need:", COMMON},
+    {"memory", KEY_OPTION + SG_OPTION_LIMIT, "SIZE", 0, "the same as --limit", COMMON},
+    {NULL, 0, NULL, 0, "Advanced:", ADVANCED},
     {"library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this launcher",
-     2},
-    {"quiet", KEY_QUIET, NULL, 0, "no summary at the end", 2},
+     ADVANCED},
+    {"quiet", KEY_QUIET, NULL, 0, "no summary at the end", COMMON},
     {"jail", KEY_JAIL, "SIZE", 0,
      "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
      "managed memory, and the guard bounds device memory (cudaMalloc)",
-     2},
-    {"check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing", 2},
-    {"json", KEY_JSON, NULL, 0, "with --check: print JSON", 2},
+     COMMON},
+    {"check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing",
+     COMMON},
+    {"json", KEY_JSON, NULL, 0, "with --check: print JSON", ADVANCED},
     {"cuda", KEY_CUDA, NULL, 0, "with --check: measure what is assumed of the driver, with 256 MiB of the GPU's memory",
-     2},
-    {"set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", 2},
-    {"force", KEY_FORCE, NULL, 0, "with --set: also a limit below what the job holds, or below 16 MiB", 2},
+     ADVANCED},
+    {"set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", COMMON},
+    {"force", KEY_FORCE, NULL, 0, "with --set: also a limit below what the job holds, or below 16 MiB", ADVANCED},
     {"hints", KEY_HINTS, NULL, 0,
-     "tell PROGRAM's runtime its limit: sets GOMEMLIMIT, and -XX:MaxRAM in JAVA_TOOL_OPTIONS", 2},
+     "tell PROGRAM's runtime its limit: sets GOMEMLIMIT, and -XX:MaxRAM in JAVA_TOOL_OPTIONS", ADVANCED},
     {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
-     "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", 2},
+     "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", ADVANCED},
 };
-/* What docker run calls it. */
-static const struct argp_option memory = {"memory", KEY_OPTION + SG_OPTION_LIMIT, "SIZE", 0, "the same as --limit", 1};
 enum { OWN_COUNT = sizeof own_options / sizeof own_options[0] };
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 2] = {0};
+    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT + 1] = {0};
+    struct argp_option *next = options;
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
         const struct sg_option_info *info = &sg_option_table[i];
         const char *fallback = i == SG_OPTION_REPORT ? "exit" : info->fallback; /* the launcher's own default */
         help[i] =
             fallback[0] ? text_format("%s (%s)", info->help, fallback) : text_copy(info->help, strlen(info->help));
-        options[i] = (struct argp_option){
-            info->name, KEY_OPTION + i, argument_word(info), i == SG_OPTION_DISABLE ? OPTION_ARG_OPTIONAL : 0, help[i],
-            1};
+        bool is_common = i == SG_OPTION_JOB || i == SG_OPTION_LIMIT || i == SG_OPTION_RESERVE;
+        *next++ = (struct argp_option){info->name,
+                                       KEY_OPTION + i,
+                                       argument_word(info),
+                                       i == SG_OPTION_DISABLE ? OPTION_ARG_OPTIONAL : 0,
+                                       help[i],
+                                       is_common ? COMMON : ADVANCED};
     }
-    memcpy(&options[SG_OPTION_COUNT], own_options, sizeof own_options);
     for (int i = 0; i < CLAIM_OPTION_COUNT; i++) {
         const struct launch_claim_option_info *info = &launch_claim_options[i];
-        options[SG_OPTION_COUNT + OWN_COUNT + i] =
-            (struct argp_option){info->name, KEY_CLAIM + i, info->argument, 0, info->help, 2};
+        bool is_common = i == CLAIM_SIZE || i == CLAIM_WAIT;
+        *next++ = (struct argp_option){info->name, KEY_CLAIM + i, info->argument,
+                                       0,          info->help,    is_common ? COMMON : ADVANCED};
     }
-    options[SG_OPTION_COUNT + OWN_COUNT + CLAIM_OPTION_COUNT] = memory;
+    memcpy(next, own_options, sizeof own_options);
     const struct argp parser = {
         .options = options,
         .parser = parse_option,
         .args_doc = "PROGRAM [ARGUMENT...]\n--check [PROGRAM [ARGUMENT...]]\n--check --cuda\n--set JOB NAME=VALUE...",
         .doc =
             "Runs a program under the guard: memory requests that would take the machine down are refused by the "
-            "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
+            "call that makes them.\n\n"
+            "  sparkguard python3 train.py         run it; a summary at its end\n"
+            "  sparkguard report                   what runs now, what ran last\n"
+            "  sparkguard watch                    the same, live\n"
+            "  sparkguard sweep|doctor --help      two more tools\v"
+            "An option sets the variable of its name, as SPARKGUARD_LIMIT, if there is one.\n"
+            "TIME: 30 (seconds), 90s, 5m, 2h.\n"
             "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
             "Exit status: the program's; 124 no claim, 125 the launcher failed, 126 the program cannot be run, 127 not "
             "found, 2 usage. With --check: 0 it would be guarded, 1 it would not; with --cuda: 0 all is so, 1 "

@@ -85,6 +85,14 @@ def test_help_fits_80_columns_and_names_every_option(launcher):
         assert f"--{name}" in done.stdout
 
 
+def test_help_begins_with_what_most_people_need(launcher):
+    first, advanced = launcher.run("--help").stdout.split("\n Advanced:\n")
+    needed = first.split("\n What most people need:\n")[1]
+    assert {"check", "claim", "claim-wait", "jail", "job", "limit", "memory", "quiet", "reserve", "set"} == set(re.findall(r"^ +(?:-q, )?--([\w-]+)", needed, re.MULTILINE))
+    assert "sparkguard watch" in first and not re.search(r"--(limit|quiet)\b", advanced.split("\n\n")[0])
+    assert all(f"--{name}" in advanced for name in ("deepbind", "floor", "library", "priority", "system-root"))
+
+
 def test_man_page_names_every_option(launcher):
     root = Path(__file__).resolve().parents[3]
     page = (root / "docs/man/sparkguard.1").read_text()
