@@ -31,7 +31,6 @@ static inline ssize_t sg_old_process_madvise(int pidfd, const struct iovec *rang
 
 #if defined(__GLIBC__) && !__GLIBC_PREREQ(2, 34)
 #include <malloc.h>
-#include <signal.h>
 static inline int sg_old_close_range(unsigned first, unsigned last, int flags)
 {
     return (int)syscall(SYS_close_range, first, last, flags);
@@ -44,19 +43,6 @@ static inline int sg_old_execveat(int directory, const char *path, char *const a
 #define close_range sg_old_close_range
 #define execveat sg_old_execveat
 #define mallinfo2 mallinfo /* the structure and the function */
-#endif
-
-#if defined(__GLIBC__) && !__GLIBC_PREREQ(2, 32)
-/* For the tools, which the tests in an older root file system are built with. */
-static inline const char *sg_old_sigabbrev_np(int number)
-{
-    static const char *const names[] = {[SIGHUP] = "HUP",   [SIGINT] = "INT",   [SIGQUIT] = "QUIT", [SIGILL] = "ILL",
-                                        [SIGTRAP] = "TRAP", [SIGABRT] = "ABRT", [SIGBUS] = "BUS",   [SIGFPE] = "FPE",
-                                        [SIGKILL] = "KILL", [SIGUSR1] = "USR1", [SIGSEGV] = "SEGV", [SIGUSR2] = "USR2",
-                                        [SIGPIPE] = "PIPE", [SIGALRM] = "ALRM", [SIGTERM] = "TERM", [SIGXCPU] = "XCPU"};
-    return number > 0 && number < (int)(sizeof names / sizeof names[0]) ? names[number] : 0;
-}
-#define sigabbrev_np sg_old_sigabbrev_np
 #endif
 
 #endif

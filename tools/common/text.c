@@ -6,6 +6,7 @@
 #include "common/tool.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -171,9 +172,21 @@ const char *text_duration(char text[TEXT_TIME_CAPACITY], int64_t duration_ns)
     return text;
 }
 
+/* sigabbrev_np needs glibc 2.32. */
+static const char *const signal_names[] = {
+    [SIGHUP] = "HUP",     [SIGINT] = "INT",       [SIGQUIT] = "QUIT", [SIGILL] = "ILL",       [SIGTRAP] = "TRAP",
+    [SIGABRT] = "ABRT",   [SIGBUS] = "BUS",       [SIGFPE] = "FPE",   [SIGKILL] = "KILL",     [SIGUSR1] = "USR1",
+    [SIGSEGV] = "SEGV",   [SIGUSR2] = "USR2",     [SIGPIPE] = "PIPE", [SIGALRM] = "ALRM",     [SIGTERM] = "TERM",
+    [SIGCHLD] = "CHLD",   [SIGCONT] = "CONT",     [SIGSTOP] = "STOP", [SIGTSTP] = "TSTP",     [SIGTTIN] = "TTIN",
+    [SIGTTOU] = "TTOU",   [SIGURG] = "URG",       [SIGXCPU] = "XCPU", [SIGXFSZ] = "XFSZ",     [SIGPROF] = "PROF",
+    [SIGPOLL] = "POLL",   [SIGVTALRM] = "VTALRM", [SIGPWR] = "PWR",   [SIGSTKFLT] = "STKFLT", [SIGSYS] = "SYS",
+    [SIGWINCH] = "WINCH",
+};
+
 const char *text_signal(char text[TEXT_TIME_CAPACITY], int number)
 {
-    const char *name = sigabbrev_np(number);
+    const int count = (int)(sizeof signal_names / sizeof signal_names[0]);
+    const char *name = number > 0 && number < count ? signal_names[number] : NULL;
     if (name != NULL)
         snprintf(text, TEXT_TIME_CAPACITY, "SIG%s", name);
     else

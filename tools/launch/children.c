@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,9 +53,15 @@ static struct {
     bool has_thread;
     bool is_stuck;      /* a thread was left behind, which may still use what is here: there is no other one */
     char *library_name; /* stays: a thread that is stuck in the kernel may still read it */
-    sem_t has_child;    /* posted when launch->child runs the program */
-    sem_t must_end;     /* posted when the scans shall end */
+    /* Under step_lock, with step_changed at each change. */
+    bool has_child; /* launch->child runs the program */
+    bool must_end;
+    bool has_ended; /* the thread is about to return */
 } scans;
+
+/* Not semaphores and pthread_clockjoin_np: those with a monotonic clock need a glibc later than 2.28. */
+static pthread_mutex_t step_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t step_changed; /* with CLOCK_MONOTONIC */
 
 /* How long the launcher waits for the end of a scan. */
 #define END_NS INT64_C(200000000)
@@ -68,10 +73,33 @@ static int64_t clock_ns(clockid_t clock)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
+static void reach(bool *step)
+{
+    pthread_mutex_lock(&step_lock);
+    *step = true;
+    pthread_cond_broadcast(&step_changed);
+    pthread_mutex_unlock(&step_lock);
+}
+
+/* Waits for a step until a time of CLOCK_MONOTONIC, without end if that is NULL. */
+static bool wait_for(const bool *step, const struct timespec *end)
+{
+    int error = 0;
+    pthread_mutex_lock(&step_lock);
+    while (!*step && error == 0)
+        error = end == NULL ? pthread_cond_wait(&step_changed, &step_lock)
+                            : pthread_cond_timedwait(&step_changed, &step_lock, end);
+    bool is_reached = *step;
+    pthread_mutex_unlock(&step_lock);
+    return is_reached;
+}
+
 static bool must_end(void)
 {
-    int value = 0;
-    return sem_getvalue(&scans.must_end, &value) == 0 && value > 0;
+    pthread_mutex_lock(&step_lock);
+    bool must_end = scans.must_end;
+    pthread_mutex_unlock(&step_lock);
+    return must_end;
 }
 
 /* CLOCK_MONOTONIC in `wait_ns` from now. */
@@ -250,17 +278,28 @@ static void scan_once(const struct launch *launch)
 static void *scan(void *context)
 {
     const struct launch *launch = context;
-    while (sem_wait(&scans.has_child) != 0)
-        continue;
+    (void)wait_for(&scans.has_child, NULL);
     while (!must_end()) {
         int64_t begin_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         scan_once(launch);
         int64_t pause_ns = COST_FACTOR * (clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns);
         struct timespec end = time_after(pause_ns > LEAST_NS ? pause_ns : LEAST_NS);
-        if (sem_clockwait(&scans.must_end, CLOCK_MONOTONIC, &end) == 0)
-            break;
+        (void)wait_for(&scans.must_end, &end);
     }
+    reach(&scans.has_ended);
     return NULL;
+}
+
+static void prepare_steps(void)
+{
+    static bool is_prepared;
+    pthread_condattr_t attributes;
+    if (is_prepared)
+        return;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    is_prepared = pthread_cond_init(&step_changed, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
 }
 
 void launch_children_prepare(const struct launch *launch)
@@ -270,8 +309,8 @@ void launch_children_prepare(const struct launch *launch)
     found = (struct launch_children){0};
     last.count = 0;
     free(scans.library_name);
-    sem_init(&scans.has_child, 0, 0);
-    sem_init(&scans.must_end, 0, 0);
+    scans.has_child = scans.must_end = scans.has_ended = false;
+    prepare_steps();
     scans.library_name = strdup(launch->library_name);
     scans.has_thread =
         scans.library_name != NULL && pthread_create(&scans.thread, NULL, scan, (void *)(uintptr_t)launch) == 0;
@@ -280,7 +319,7 @@ void launch_children_prepare(const struct launch *launch)
 void launch_children_begin(void)
 {
     if (scans.has_thread)
-        sem_post(&scans.has_child);
+        reach(&scans.has_child);
 }
 
 void launch_children_end(struct launch *launch)
@@ -288,10 +327,10 @@ void launch_children_end(struct launch *launch)
     if (!scans.has_thread)
         return;
     struct timespec end = time_after(END_NS);
-    sem_post(&scans.must_end);
-    sem_post(&scans.has_child); /* also where the program never began */
-    if (pthread_clockjoin_np(scans.thread, NULL, CLOCK_MONOTONIC, &end) != 0)
-        scans.is_stuck = pthread_detach(scans.thread) == 0;
+    reach(&scans.must_end);
+    reach(&scans.has_child); /* also where the program never began */
+    scans.is_stuck = !wait_for(&scans.has_ended, &end);
+    (void)(scans.is_stuck ? pthread_detach(scans.thread) : pthread_join(scans.thread, NULL));
     scans.has_thread = false;
     pthread_mutex_lock(&found_lock);
     launch->children = found;

@@ -56,10 +56,16 @@ static size_t collect(const struct sweep *sweep, const struct sweep_run *run, si
     return count;
 }
 
+/* By powl, for pow has a version of glibc 2.29. */
+static double power(double x, double p)
+{
+    return (double)powl(x, p);
+}
+
 /* Returns the ratio of the second step to the first if y grows with x^p. */
 static double steepness(const struct point point[3], double p)
 {
-    double x1 = pow(point[2].x, p), x2 = pow(point[1].x, p), x3 = pow(point[0].x, p);
+    double x1 = power(point[2].x, p), x2 = power(point[1].x, p), x3 = power(point[0].x, p);
     return (x3 - x2) / (x2 - x1);
 }
 
@@ -84,8 +90,8 @@ static double find_exponent(const struct point point[3])
 /* Extrapolates through the last two points with an exponent. Memory that shrinks is assumed to stay constant. */
 static uint64_t extend(const struct point *point, double x, double p)
 {
-    double slope = (point[0].y - point[1].y) / (pow(point[0].x, p) - pow(point[1].x, p));
-    double y = point[0].y + (slope > 0 ? slope * (pow(x, p) - pow(point[0].x, p)) : 0);
+    double slope = (point[0].y - point[1].y) / (power(point[0].x, p) - power(point[1].x, p));
+    double y = point[0].y + (slope > 0 ? slope * (power(x, p) - power(point[0].x, p)) : 0);
     return y >= 0x1p62 ? UINT64_C(1) << 62 : (uint64_t)y;
 }
 

@@ -129,7 +129,8 @@ static bool predict_along(const struct sweep *sweep, const struct sweep_run *bes
             *number = high - 1;
         return *number > low;
     }
-    double step = pow(10, floor(log10(fmax(fabs(*number), 1e-300))) - 1); /* two digits, rounded down */
+    /* Two digits, rounded down. powl, for pow has a version of glibc 2.29. */
+    double step = (double)powl(10, floor(log10(fmax(fabs(*number), 1e-300))) - 1);
     *number = floor(*number / step + 1e-6) * step;
     return *number > low && (next == NULL || *number < high);
 }

@@ -36,7 +36,7 @@ static void become(const char *library, const char *path, char *const *arguments
     launch_preload(library);
     if (dup2(nowhere, STDIN_FILENO) >= 0 && dup2(words, STDOUT_FILENO) >= 0 && dup2(words, STDERR_FILENO) >= 0)
         execv(path, arguments);
-    dprintf(words, "%s\n", strerrorname_np(errno));
+    dprintf(words, "%s\n", strerror(errno));
     _exit(LAUNCH_FAILED);
 }
 

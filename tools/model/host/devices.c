@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -152,7 +153,7 @@ static void be_child(int pipe)
     for (int fd = 0; fd < PIPE_FD; fd++)
         if (dup2(nowhere, fd) < 0)
             _exit(1);
-    (void)close_range(PIPE_FD + 1, ~0U, 0);
+    (void)syscall(SYS_close_range, PIPE_FD + 1, ~0U, 0); /* its function needs glibc 2.34 */
     for (int number = 1; number < NSIG; number++)
         (void)sigaction(number, &plain, NULL);
     (void)prctl(PR_SET_NAME, CHILD_NAME);
