@@ -69,8 +69,16 @@ deb: ## a Debian package for this machine, or for CROSS=aarch64, in build/deb
 .PHONY: install install-system uninstall deb
 
 # What the wheel holds beside the Python package. Linked without symbols, a build identifies itself by its code alone: in another
-# folder the same sources make the same bytes. The tools look for shared libraries beside themselves.
-WHEEL := $(BUILD)/wheel-files
+# folder the same sources make the same bytes. The tools look for shared libraries beside themselves. SYSROOT is a root file system
+# with an older C library, which the tools are linked with and then need no newer one than; `make release` names Debian 11's. The
+# library needs none of it. Such a wheel has folders of its own.
+SYSROOT ?=
+WHEEL_KIND := $(if $(SYSROOT),manylinux,wheel)
+WHEEL := $(BUILD)/$(WHEEL_KIND)-files
+wheel_ldflags := $(if $(SYSROOT),--sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(MACHINE)/ -L$(SYSROOT)/usr/lib/$(MACHINE) -L$(SYSROOT)/lib/$(MACHINE),\
+    $(CROSS_LDFLAGS))
+# Functions that are in libc since glibc 2.34.
+wheel_libs := $(TOOL_LIBS) $(if $(SYSROOT),-lpthread -ldl -lrt)
 wheel_programs := $(WHEEL)/native/libsparkguard.so $(TOOL_NAMES:%=$(WHEEL)/native/%)
 $(WHEEL)/native/libsparkguard.so: $(BUILD)/libsparkguard.so
 	$(SAY) LINK $@
@@ -79,18 +87,23 @@ $(WHEEL)/native/libsparkguard.so: $(BUILD)/libsparkguard.so
 $(TOOL_NAMES:%=$(WHEEL)/native/%): $(WHEEL)/native/%: $(BUILD)/%
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TOOL_LDFLAGS) $(LDFLAGS) $(CROSS_LDFLAGS) -s -Wl,-rpath,'$$ORIGIN' -o $@ \
+	$(Q)$(CC) $(CFLAGS) $(TOOL_LDFLAGS) $(LDFLAGS) $(wheel_ldflags) -s -Wl,-rpath,'$$ORIGIN' -o $@ \
 	    $(BUILD)/obj/tools/$(or $(patsubst sparkguard-%,%,$(filter sparkguard-%,$(*F))),launch)/main.o \
 	    $(if $(filter sparkguard-doctor sparkguard-report,$(*F)),$(doctor_checks)) $(BUILD)/libtools.a \
-	    $(BUILD)/libsparkguard-core.a $(TOOL_LIBS)
+	    $(BUILD)/libsparkguard-core.a $(wheel_libs)
+
+# Another SYSROOT makes other programs.
+$(WHEEL)/sysroot.stamp: force
+	@mkdir -p $(@D) && echo '$(SYSROOT)' | cmp -s - $@ || echo '$(SYSROOT)' >$@
+$(TOOL_NAMES:%=$(WHEEL)/native/%): $(WHEEL)/sysroot.stamp
 
 wheel-files: $(wheel_programs) manual $(BUILD)/install/_version.py
-	$(Q)BUILD=$(BUILD) CROSS=$(CROSS) CC='$(CC)' scripts/wheel files
+	$(Q)BUILD=$(BUILD) KIND=$(WHEEL_KIND) CROSS=$(CROSS) SYSROOT=$(SYSROOT) CC='$(CC)' scripts/wheel files
 
-wheel: ## a Python wheel with library and tools, for this machine or CROSS=aarch64, in build/wheel
+wheel: ## a Python wheel with library and tools, for this machine or CROSS=aarch64, in build/wheel; with SYSROOT in build/manylinux
 	$(Q)scripts/install-deps build wheel $(if $(CROSS),cross)
 	$(Q)$(MAKE) --no-print-directory wheel-files
-	$(Q)BUILD=$(BUILD) scripts/wheel
+	$(Q)BUILD=$(BUILD) KIND=$(WHEEL_KIND) scripts/wheel
 .PHONY: wheel wheel-files
 
 docs: ## the manual pages as HTML, in build/docs, with an index

@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_LIBC = re.compile(r"(lib(c|m|dl|rt|pthread)|ld-linux[-\w]*)\.so\.\d+")
-OLDEST_LIBC = (2, 17)  # manylinux has no older name for aarch64
+OLDEST_LIBC = (2, 28)  # what the library is made for; a wheel that needs less has this name too, which PyPI knows best
 
 
 def readelf(*arguments: object) -> str:
