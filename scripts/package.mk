@@ -106,6 +106,11 @@ wheel: ## a Python wheel with library and tools, for this machine or CROSS=aarch
 	$(Q)BUILD=$(BUILD) KIND=$(WHEEL_KIND) scripts/wheel
 .PHONY: wheel wheel-files
 
+release: ## what is published of a version, of what is committed, in dist/: packages and wheels for amd64 and arm64, source, SBOM, checksums
+	$(Q)scripts/install-deps build release
+	$(Q)BUILD=$(BUILD) CUDA_HOME=$(or $(CUDA_HOME),$$(scripts/install-deps --cuda-home)) scripts/release
+.PHONY: release
+
 docs: ## the manual pages as HTML, in build/docs, with an index
 	$(Q)scripts/install-deps docs
 	$(Q)$(MAKE) --no-print-directory manual

@@ -242,6 +242,11 @@ test-anywhere: ## make demo and make test on fresh Debian 12 and 13, as root and
 	$(Q)tests/anywhere || [[ $$? -eq 77 ]]
 .PHONY: test-anywhere
 
+test-dist: ## what make release left in dist/: another clone makes the same bytes; apt and pip install it in fresh systems, arm64 under qemu-user
+	$(Q)scripts/install-deps build release ecosystem
+	$(Q)tests/dist || [[ $$? -eq 77 ]]
+.PHONY: test-dist
+
 test-drivers: ## the hooks against later CUDA headers and real drivers' exports: downloads both into .deps
 	$(Q)scripts/install-deps build test drivers
 	$(Q)$(MAKE) --no-print-directory all sim
