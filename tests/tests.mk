@@ -213,9 +213,11 @@ test-containers: ## sparkguard-runtime with podman, dockerd and containerd, and 
 
 qualify: ## the long form of the qualification tests, all points or POINTS="1 7", or some rows of one, POINTS=6:driver; writes tests/QUALIFICATION.md
 	$(Q)scripts/install-deps build test cross qualify $(if $(filter 4 4:%,$(or $(POINTS),4)),ecosystem browser) \
-	    $(if $(filter 5 5:%,$(or $(POINTS),5)),guest64k) $(if $(filter 9 9:%,$(or $(POINTS),9)),foreign) $(if $(filter 10 10:%,$(or $(POINTS),10)),judges)
+	    $(if $(filter 5 5:%,$(or $(POINTS),5)),guest64k) $(if $(filter 9 9:%,$(or $(POINTS),9)),foreign) $(if $(filter 10 10:%,$(or $(POINTS),10)),judges) \
+	    $(if $(filter 11 11:%,$(or $(POINTS),11)),release ecosystem)
 	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz fuzzers
 	$(Q)$(if $(EMULATE),$(MAKE) --no-print-directory CROSS=aarch64 all unit sim programs)
+	$(Q)$(if $(filter 11 11:%,$(or $(POINTS),11)),$(MAKE) --no-print-directory release)
 	$(Q)BUILD=$(BUILD) EMULATE='$(EMULATE)' tests/qualification/run $(POINTS)
 .PHONY: qualify
 
