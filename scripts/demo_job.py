@@ -8,19 +8,25 @@
 
     --memory host    memory of this machine, locked: it cannot be swapped, as the pages of a GPU cannot
     --memory cuda    cudaMalloc
+    --meminfo FILE --dead MIB
+                     a simulated machine, as its driver tells of it. While less than that is available, a job stands still, as
+                     every program does on a GB10 that has no memory left
 
 Each says what it does in one line per event. Exit: 0 the work is done, 1 not even the smallest batch fits.
 """
 
 import argparse
 import ctypes
+import math
 import sys
 import time
+from pathlib import Path
 
 MIB = 1 << 20
 PIECE_BYTES = 8 * MIB
 STEPS, STEP_SECONDS = 3, 0.25
 LAST_STEPS = 8
+STANDSTILL_SECONDS = 0.05
 CUDA_OUT_OF_MEMORY = 2
 
 
@@ -34,8 +40,16 @@ class Block:
         self.give_back(self.address)
 
 
+def available_bytes(meminfo):
+    """What a file such as /proc/meminfo says."""
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return math.inf  # it is being written
+
+
 class HostMemory:
-    """Memory of malloc, filled and locked."""
+    """Memory of malloc, filled and locked. The kernel itself makes who has none wait."""
 
     def __init__(self):
         self.libc = ctypes.CDLL(None, use_errno=True)
@@ -56,12 +70,16 @@ class HostMemory:
                 raise OSError(ctypes.get_errno(), "mlock")
         return block
 
+    def stand_still(self):
+        pass
+
 
 class CudaMemory:
-    """Blocks of cudaMalloc, which are there at once on a Spark."""
+    """Blocks of cudaMalloc, which are there at once on a Spark. A simulated machine freezes nobody, so its jobs stand still by themselves."""
 
-    def __init__(self):
+    def __init__(self, meminfo, dead_bytes):
         self.runtime = ctypes.CDLL("libcudart.so.13")
+        self.meminfo, self.dead_bytes = meminfo, dead_bytes
 
     def take(self, size):
         address = ctypes.c_void_p()
@@ -71,7 +89,13 @@ class CudaMemory:
             raise MemoryError
         if error != 0:
             raise OSError(f"cudaMalloc: error {error}")
-        return Block(address, self.runtime.cudaFree)
+        block = Block(address, self.runtime.cudaFree)
+        self.stand_still()
+        return block
+
+    def stand_still(self):
+        while self.meminfo and available_bytes(self.meminfo) < self.dead_bytes:
+            time.sleep(STANDSTILL_SECONDS)
 
 
 def human(size):
@@ -98,21 +122,22 @@ def serve(memory, arguments):
     return 0
 
 
-def steps(count):
+def steps(memory, count):
     for _ in range(count):
+        memory.stand_still()
         time.sleep(STEP_SECONDS)
 
 
 def try_batch(memory, batch, size):
     """Whether a few steps with this batch were possible."""
     mark(f"batch {batch}")
+    say(f"batch {batch:3}: asks for {human(size)}")
     try:
         activations = memory.take(size)
     except MemoryError:
-        say(f"batch {batch:3}: {human(size)} refused, MemoryError")
+        say(f"batch {batch:3}: refused, MemoryError")
         return False
-    say(f"batch {batch:3}: {human(size)} granted")
-    steps(STEPS)
+    steps(memory, STEPS)
     del activations
     return True
 
@@ -130,7 +155,7 @@ def train(memory, arguments):
     mark(f"training with batch {largest}")
     activations = memory.take(largest * arguments.sample)
     say(f"goes on with batch {largest}")
-    steps(LAST_STEPS)
+    steps(memory, LAST_STEPS)
     del activations, model
     say("ends: all steps are done")
     return 0
@@ -147,8 +172,10 @@ def main():
     parser.add_argument("--model", type=mib, default=64 * MIB, metavar="MiB")
     parser.add_argument("--sample", type=mib, default=MIB, metavar="MiB", help="what one sample of a batch needs")
     parser.add_argument("--batches", type=lambda text: [int(word) for word in text.split(",")], default=[8, 16, 32])
+    parser.add_argument("--meminfo", type=Path, metavar="FILE", help="the simulated machine's")
+    parser.add_argument("--dead", type=mib, default=0, metavar="MiB", help="with less than that available it stands still")
     arguments = parser.parse_args()
-    memory = HostMemory() if arguments.memory == "host" else CudaMemory()
+    memory = HostMemory() if arguments.memory == "host" else CudaMemory(arguments.meminfo, arguments.dead)
     return (serve if arguments.job == "serving" else train)(memory, arguments)
 
 

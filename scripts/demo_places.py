@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/lab")]
 import jail  # noqa: E402
 from canary import PERIOD_SECONDS, Canary, Lateness  # noqa: E402
+from demo_job import available_bytes  # noqa: E402
 from lib.waiting import wait_until  # noqa: E402
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -35,7 +36,7 @@ SIMULATED_TOTAL = 120 * GIB
 LISTS = 24 / 4096  # that the driver takes beside its pages
 SIMULATED_TAKEN = (SERVING_MIB + TRAINING_MIB + 64 * SAMPLE_MIB) * SCALE * MIB
 SIMULATED_AVAILABLE = SIMULATED_TAKEN + round(SIMULATED_TAKEN * LISTS) + 128 * MIB
-SIMULATED_DEAD = 256 * MIB  # with less than that nothing stays in memory but what cannot be swapped
+SIMULATED_DEAD = 256 * MIB  # with less than that nothing stays in memory but what cannot be swapped: all programs stand still
 LOCK_SECONDS = 20  # for another demo or test that has a jail
 
 
@@ -84,19 +85,13 @@ class SimulatedCanary(Lateness):
         self.thread.start()
         wait_until(lambda: self.rounds, "the canary's first round")
 
-    def available_bytes(self):
-        for line in self.meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-        return SIMULATED_TOTAL  # it is being written
-
     def run(self):
         """Rounds missed while it waits for memory are late, too."""
         due = free_since = time.monotonic()
         while not self.is_over.is_set():
             due += PERIOD_SECONDS
             time.sleep(max(0, due - time.monotonic()))
-            while self.available_bytes() < SIMULATED_DEAD and not self.is_over.wait(0.005):
+            while available_bytes(self.meminfo) < SIMULATED_DEAD and not self.is_over.wait(0.005):
                 self.is_waiting = True
                 free_since = time.monotonic()
             self.is_waiting = False
@@ -109,8 +104,8 @@ class SimulatedCanary(Lateness):
         return super().silent_seconds() if self.is_waiting else 0.0
 
     def pages_read(self):
-        """It has no pages: rounds that waited for memory."""
-        return sum(late > 0 for _, late in list(self.rounds))
+        """It has no pages: rounds that waited for memory, or still do."""
+        return sum(late > 0 for late in self.late_since(0))
 
     def is_alive(self):
         return True
@@ -145,7 +140,8 @@ class SimulatedPlace:
 
     def popen(self, job, env):
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "bufsize": 1}
-        return subprocess.Popen(job_command(job, "cuda", SCALE), env=env, text=True, errors="replace", **options)
+        command = [*job_command(job, "cuda", SCALE), "--meminfo", self.meminfo, "--dead", str(SIMULATED_DEAD // MIB)]
+        return subprocess.Popen(command, env=env, text=True, errors="replace", **options)
 
     def start_canary(self):
         return SimulatedCanary(self.meminfo)
@@ -166,7 +162,7 @@ def may_lock_memory():
 
 
 class Places:
-    """Makes one place after the other, all of one kind; a context manager. `what` says which."""
+    """Makes one place after the other, all of one kind; a context manager. `what` says which, `why` why it is a simulated one."""
 
     def __init__(self, build, scratch, is_simulated):
         self.build, self.scratch, self.is_simulated = build, scratch, is_simulated
@@ -203,9 +199,9 @@ class Places:
     @property
     def what(self):
         if self.lab is None:
-            return f"On a simulated Spark of {SIMULATED_TOTAL // GIB} GiB, without taking real memory: {self.why}."
+            return f"on a simulated Spark of {SIMULATED_TOTAL // GIB} GiB"
         swap = "a slow swap file" if self.swap_bytes else "no swap"
-        return f"In a memory cgroup of {LIMIT_MIB} MiB with {swap}, on this machine's kernel."
+        return f"in a memory cgroup of {LIMIT_MIB} MiB with {swap}"
 
     @contextlib.contextmanager
     def open(self):

@@ -63,7 +63,7 @@ def test_jobs_and_canary_survive_with_the_guard_only(demo_build):
     with start(demo_build) as demo:
         said, _ = demo.communicate(timeout=180)
     assert demo.returncode == 0, said
-    assert "In a memory cgroup of 512 MiB" in said
+    assert "== Side by side, in a memory cgroup of 512 MiB" in said
     (kills,) = re.findall(r"^killed by the kernel +(\d+) +(\d+)$", said, re.MULTILINE)
     stalled = "does not answer any more" in said.partition("With the guard")[0]
     assert (stalled or int(kills[0]) > 0) and kills[1] == "0"

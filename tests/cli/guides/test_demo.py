@@ -96,13 +96,22 @@ def pasted(said):
     return re.findall(r"^    (\S.*)$", said.rpartition("\n== ")[2], re.MULTILINE)
 
 
-def test_one_job_is_told_and_both_end_well(shown):
-    folder, said = shown
+def assert_machine_freezes_unguarded(said):
+    """Nobody gets anywhere on a machine without memory, and nothing is killed: as on a GB10."""
     without, _, guarded = said.partition("== With the guard")
-    assert "canary    does not answer any more" in without
-    assert re.search(r"training  sparkguard: refused cudaMalloc of 30\.0 GiB: .* kept in reserve", guarded)
+    assert re.search(r"batch  64: asks for 30\.0 GiB\n.* canary    does not answer any more", without)
+    assert "answers again" not in without and "batch 128" not in without
     assert "canary    does not answer" not in guarded
-    assert re.search(r"^training +ended well, refused batch 128 +ended well, refused batch 64$", said, re.MULTILINE)
+    assert re.search(r"^serving +got nowhere in 25 s +ended well$", said, re.MULTILINE)
+    assert re.search(r"^training +got nowhere in 25 s +ended well, refused batch 64$", said, re.MULTILINE)
+    assert re.search(r"^killed by the kernel +0 +0$", said, re.MULTILINE)
+
+
+def test_machine_freezes_without_the_guard_and_one_job_is_told_with_it(shown):
+    folder, said = shown
+    guarded = said.partition("== With the guard")[2]
+    assert_machine_freezes_unguarded(said)
+    assert re.search(r"training  sparkguard: refused cudaMalloc of 30\.0 GiB: .* kept in reserve", guarded)
     assert "on the simulated CUDA driver of tests/sim" in said or "on this machine's GPU" in said
     for name in ("report.txt", "training.svg"):
         assert (folder / "demo" / name).stat().st_size > 1000
@@ -129,7 +138,9 @@ def test_report_that_is_left_tells_of_the_refusal(shown):
 def test_ordinary_user_gets_the_simulated_machine(demos):
     status, said = demos["ordinary user"].end()
     assert status == 0, said
-    assert "On a simulated Spark of 120 GiB" in said and "a cgroup and swap of one's own need root" in said
+    assert "== Two jobs want more memory than there is, on a simulated Spark of 120 GiB ==" in said
+    assert "== Side by side, on a simulated Spark of 120 GiB ==" in said and "a cgroup and swap of one's own need root" in said
+    assert_machine_freezes_unguarded(said)
 
 
 def test_claim_that_is_not_seen_is_told(demos):
