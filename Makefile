@@ -130,7 +130,7 @@ $(BUILD)/libsparkguard-core.a $(BUILD)/libsparkguard-watch.a:
 # The linker leaves the mark out for libgcc's atomic functions where these have none (Debian's), though they begin with a place to
 # branch to. A copy is marked. That nothing else of libgcc is in the library, tests/qualification/test_aarch64.py shows.
 ifneq ($(findstring aarch64,$(MACHINE)),)
-MARKED := $(if $(shell readelf -n $$($(CC) -print-libgcc-file-name) 2>/dev/null | grep -m1 BTI),,$(BUILD)/libgcc-marked.a)
+MARKED := $(if $(shell readelf -n $$($(CC) -print-libgcc-file-name 2>/dev/null) 2>/dev/null | grep -m1 BTI),,$(BUILD)/libgcc-marked.a)
 endif
 OBJCOPY = $(if $(CROSS),$(CROSS)-linux-gnu-)objcopy
 $(BUILD)/libgcc-marked.a: $(BUILD)/obj/preload/guard/hooks/entry_points.o

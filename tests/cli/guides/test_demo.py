@@ -160,6 +160,18 @@ def test_files_of_another_user_are_named(build):
     assert "demo: " in said and str(folder / "demo/records") in said and "Traceback" not in said
 
 
+# ---- the first lines ----
+
+
+@pytest.mark.parametrize("machine", ["", "aarch64-linux-gnu"])
+def test_makefile_says_nothing_of_a_compiler_that_is_not_there_yet(tmp_path, machine):
+    """`make demo` installs it first."""
+    variables = [f"BUILD={tmp_path}", "CC=/nonexistent/cc", f"MACHINE={machine}"]
+    done = subprocess.run(["make", "-s", "-n", "demo", *variables], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.splitlines()[0] == "scripts/install-deps build demo"
+
+
 # ---- the one line of the build ----
 
 
