@@ -117,6 +117,13 @@ def test_machine_freezes_without_the_guard_and_one_job_is_told_with_it(shown):
         assert (folder / "demo" / name).stat().st_size > 1000
 
 
+def test_program_of_cuda_is_guarded_without_a_doubt(shown):
+    """A driver whose memory does not come out of the machine's would be passed through, and a line would say so."""
+    _, said = shown
+    cuda = said.partition("== A CUDA program reaches its limit")[2].partition("\n== ")[0]
+    assert "not guarded" not in cuda and len(re.findall("^sparkguard: ", cuda, re.MULTILINE)) == 1
+
+
 def test_commands_it_ends_with_work_in_a_fresh_shell(shown):
     folder, said = shown
     commands = pasted(said)
