@@ -370,9 +370,28 @@ def test_help_fits_a_small_terminal_and_any_key_closes_it(busy, watch, key):
 
 def test_a_terminal_of_60_by_15_shows_the_jobs(busy, watch):
     with watch(QUICK, rows=15, columns=60) as terminal:
-        text = terminal.shows(r" 0 B/s$")
-        assert len(text.splitlines()) == 15 and "job train" in text and "REFUSED" not in text
-        assert re.search(r"^ +4711 └─python train.py [▉-▏█░ ]+ 20\.0 GiB +0 B/s$", text, re.MULTILINE), text
+        text = terminal.shows(r"^ +4711 └─python train.py +20\.0 GiB +- +1$")
+        assert len(text.splitlines()) == 15 and "job train" in text and "HELD" not in text and "RATE" not in text
+
+
+@pytest.mark.parametrize(
+    "columns, shown", [(74, "HELD LIVE RATE WALL REFUSED"), (60, "LIVE WALL REFUSED"), (45, "LIVE REFUSED"), (40, "LIVE")]
+)
+def test_walls_and_refusals_are_the_last_columns_to_go(busy, watch, columns, shown):
+    with watch(QUICK, columns=columns) as terminal:
+        heading = re.search("^ +PID .*", terminal.shows("^ +PID COMMAND .*"), re.MULTILINE)[0]
+    assert [word for word in re.findall("[A-Z]+", heading)[2:] if word != "IN"] == shown.split()
+
+
+def test_how_a_process_ended_stands_in_the_place_of_its_wall_where_there_is_no_bar(busy, live, watch):
+    with watch(QUICK, columns=60) as terminal:
+        terminal.shows("q quit")
+        child = live(9, 1, job="serve", command="python short")
+        terminal.shows(r"python short +1\.0 GiB +- +0$")
+        child.segment.set("slot.state", 4).set("signal", 9)
+        child.hold(1)
+        child.file.close()
+        terminal.shows(r" 9 .*python short +1\.0 GiB +killed +0$")
 
 
 def test_a_lone_escape_is_a_key_and_one_of_a_sequence_is_not(busy, watch):

@@ -27,9 +27,9 @@ enum {
 };
 
 /* From WIDE on peak and history have columns of their own; below, the bar shows the peak, and that of a job its
- * history. Below NARROW the head of the screen tells of walls and refusals, and below the others there is space for
- * less. */
-enum { WIDE = 100, NARROW = 74, WITH_BAR = 56, WITH_RATE = 48 };
+ * history. Below NARROW there is no bar and no rate: when a wall is met, and what was refused, say more. Below the
+ * others there is space for less. */
+enum { WIDE = 100, NARROW = 74, WITH_WALL = 52, WITH_REFUSED = 42 };
 
 struct row {
     struct model_process *process;
@@ -154,8 +154,8 @@ static const struct {
 static bool has_column(const struct drawing *drawing, int column)
 {
     static const size_t least[COLUMNS] = {
-        [COLUMN_HISTORY] = WIDE,   [COLUMN_BAR] = WITH_BAR, [COLUMN_PEAK] = WIDE,
-        [COLUMN_RATE] = WITH_RATE, [COLUMN_WALL] = NARROW,  [COLUMN_REFUSED] = NARROW,
+        [COLUMN_HISTORY] = WIDE, [COLUMN_BAR] = NARROW,     [COLUMN_PEAK] = WIDE,
+        [COLUMN_RATE] = NARROW,  [COLUMN_WALL] = WITH_WALL, [COLUMN_REFUSED] = WITH_REFUSED,
     };
     return drawing->style->columns >= least[column];
 }
@@ -286,12 +286,18 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct model
     return line;
 }
 
-/* Prints a process. An ended process shows how it ended in place of the bar. */
+static void put_state(struct drawing *drawing, enum sg_state state)
+{
+    table_cell(&drawing->table, model_state_name[state], report_state_colour(state));
+}
+
+/* Prints a process. An ended process shows how it ended in place of the bar, or of its wall where there is no bar. */
 static void put_process_row(struct drawing *drawing, struct row *row, struct libscols_line *parent)
 {
     char pid[16];
     const struct model_process *process = row->process;
     int64_t rate = watch_process_rate(drawing->watch, process);
+    bool is_running = process->state == SG_STATE_RUNNING, has_bar = has_column(drawing, COLUMN_BAR);
     row->line = table_line(&drawing->table, parent);
     scols_line_set_userdata(row->line, row);
     snprintf(pid, sizeof pid, "%" PRIu32, model_process_number(process));
@@ -300,13 +306,16 @@ static void put_process_row(struct drawing *drawing, struct row *row, struct lib
     table_command(&drawing->table, is_marked ? observe_mark : "", process->command);
     if (has_column(drawing, COLUMN_HISTORY))
         table_cell(&drawing->table, "", STYLE_PLAIN);
-    if (process->state == SG_STATE_RUNNING)
+    if (is_running)
         put_bar_cell(drawing, row->job, process->live_bytes, process->peak_bytes, STYLE_GREEN);
-    else if (has_column(drawing, COLUMN_BAR))
-        table_cell(&drawing->table, model_state_name[process->state], report_state_colour(process->state));
+    else if (has_bar)
+        put_state(drawing, process->state);
     put_size_cells(drawing, process->live_bytes, process->peak_bytes);
     put_rate(drawing, rate);
-    put_wall_cell(drawing, watch_wall_ns(drawing->watch, row->job, rate));
+    if (is_running || has_bar)
+        put_wall_cell(drawing, watch_wall_ns(drawing->watch, row->job, rate));
+    else if (has_column(drawing, COLUMN_WALL))
+        put_state(drawing, process->state);
     put_refused(drawing, process->refused_count);
 }
 
