@@ -60,7 +60,7 @@ def test_jobs_are_told_apart_where_their_names_have_no_room(live, watch, locale,
         wide = terminal.shows("  job 20261122T020601-13863, limit 50.0 GiB ")
     for name in (f"{cut}T020601-13863", f"{cut}T020601-13877", "seventeen-letters", "evaluate-checkpoi"):
         assert re.search(rf"^ +{re.escape(name)} ", text, re.MULTILINE), text
-    assert "limit" not in text and "evaluate-checkpoints, limit 50.0 GiB " in wide
+    assert "limit 5" not in text and "evaluate-checkpoints, limit 50.0 GiB " in wide
 
 
 def test_the_last_refusal_is_of_what_is_shown_and_ages(live, make, report, watch):

@@ -13,6 +13,8 @@ void watch_put_help(const struct style *style)
         {"Esc q", "go back; q in the list ends the view"},
         {"/", "show only what has a text in its name or command"},
         {"t", "jobs as trees, or all processes in one list"},
+        {"F9 e", "send SIGTERM to the chosen process or job"},
+        {"L", "set a new limit of the chosen job"},
         {"l p r x n", "sort by live, peak, rate, refusals, number"},
         {"HISTORY", "what the job held, for 5 minutes at most;"},
         {"", "blank: not recorded. If narrow: in HELD"},

@@ -8,28 +8,16 @@
 #include "common/bytes.h"
 #include "report/watch/watch.h"
 
-enum { KEY_BACKSPACE = 8, KEY_KILL_LINE = 21, KEY_DELETE = 127 };
-
 /* ---- the filter -------------------------------------------------------------------------------------------------- */
 
-static void type(struct watch *watch, int key)
+static void type_filter(struct watch *watch, int key)
 {
-    size_t length = strlen(watch->filter);
-    if (key == '\n' || key == '\r') {
+    bool is_enter = key == '\n' || key == '\r';
+    if (is_enter || key == TERMINAL_ESCAPE)
         watch->is_typing = false;
-    } else if (key == TERMINAL_ESCAPE) {
-        watch->is_typing = false;
+    if (key == TERMINAL_ESCAPE)
         watch->filter[0] = '\0';
-    } else if (key == KEY_KILL_LINE) {
-        watch->filter[0] = '\0';
-    } else if (key == KEY_BACKSPACE || key == KEY_DELETE) {
-        while (length > 0 && ((unsigned char)watch->filter[--length] & 0xc0) == 0x80)
-            ; /* the later bytes of a character in UTF-8 */
-        watch->filter[length] = '\0';
-    } else if (key >= ' ' && key < 256 && length + 1 < sizeof watch->filter) {
-        watch->filter[length] = (char)key;
-        watch->filter[length + 1] = '\0';
-    }
+    watch_type(watch->filter, sizeof watch->filter, key);
     watch->chosen = watch->scroll = 0;
 }
 
@@ -106,14 +94,20 @@ bool watch_act(struct watch *watch, int key)
         return false;
     if (key == TERMINAL_NOTHING || key == TERMINAL_REDRAW)
         return true;
+    if (watch->change.asks != WATCH_ASKS_NOTHING) {
+        watch_change_answer(watch, key);
+        return true;
+    }
     if (watch->is_typing) {
-        type(watch, key);
+        type_filter(watch, key);
         return true;
     }
     if (watch->has_help) { /* any key closes it */
         watch->has_help = false;
         return true;
     }
+    if (watch_change_begin(watch, key))
+        return true;
     if (key == 'q' && watch->is_in_depth)
         key = TERMINAL_ESCAPE;
     if (key == '?' || key == 'h')
@@ -122,7 +116,7 @@ bool watch_act(struct watch *watch, int key)
         watch->is_typing = true;
     else if (key == '\n' || key == '\r')
         open_chosen(watch);
-    else if (key == TERMINAL_ESCAPE || key == KEY_BACKSPACE || key == KEY_DELETE)
+    else if (key == TERMINAL_ESCAPE || key == TERMINAL_BACKSPACE || key == TERMINAL_DELETE)
         go_back(watch);
     else if (key == 't')
         watch->is_tree = !watch->is_tree;

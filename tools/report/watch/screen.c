@@ -230,30 +230,41 @@ static void put_processes_in_depth(const struct watch *watch, const struct style
         fputs("\nthis process is not on record any more; Esc goes back\n", style->stream);
 }
 
+/* What the screen shows, from top to bottom. */
+struct parts {
+    struct lines head, list, foot, said;
+};
+
 /* Prints the parts of the screen. Instead of the list there are the keys, or processes in depth. */
-static void put_parts(struct watch *watch, struct style style, struct lines *head, struct lines *list,
-                      struct lines *foot)
+static void put_parts(struct watch *watch, struct style style, struct parts *parts)
 {
     watch->rows.count = 0;
-    style.stream = begin_lines(head);
+    style.stream = begin_lines(&parts->head);
     if (!watch->has_help)
         put_screen_head(watch, &style);
-    end_lines(head, style.stream);
-    style.stream = begin_lines(list);
+    end_lines(&parts->head, style.stream);
+    style.stream = begin_lines(&parts->list);
     if (watch->has_help)
         watch_put_help(&style);
     else if (watch_has_no_list(watch))
         put_processes_in_depth(watch, &style);
     else
         put_list(watch, &style);
-    end_lines(list, style.stream);
-    style.stream = begin_lines(foot);
+    end_lines(&parts->list, style.stream);
+    style.stream = begin_lines(&parts->foot);
     if (!watch_has_no_list(watch) && !watch->is_in_depth && !watch->has_help)
         report_render_unguarded(watch->model, &style);
-    end_lines(foot, style.stream);
+    end_lines(&parts->foot, style.stream);
+    style.stream = begin_lines(&parts->said);
+    if (watch->change.said[0] != '\0')
+        style_words(&style, 0, STYLE_BOLD, watch->change.said);
+    end_lines(&parts->said, style.stream);
 }
 
 /* ---- the frame --------------------------------------------------------------------------------------------------- */
+
+/* The width from which the last line has space for the keys that sort, and for the time. */
+enum { WITH_SORT_KEYS = 92 };
 
 /* Returns what the last line says about the keys. */
 static char *keys_text(const struct watch *watch, const struct style *style)
@@ -261,29 +272,35 @@ static char *keys_text(const struct watch *watch, const struct style *style)
     char *filter = text_printable(watch->filter, style->is_utf8), *text;
     if (!terminal_has_keys())
         text = text_format("Ctrl-C ends this");
+    else if (watch->change.asks == WATCH_ASKS_TO_END)
+        text = text_format("y sends it  any other key does not");
+    else if (watch->change.asks == WATCH_ASKS_FOR_LIMIT)
+        text = text_format("limit: %s%s  Enter sets it, Esc does not",
+                           text_printable(watch->change.typed, style->is_utf8), style->is_utf8 ? "▏" : "_");
     else if (watch->is_typing)
         text = text_format("/%s%s  Enter keeps it, Esc shows all", filter, style->is_utf8 ? "▏" : "_");
     else if (watch->has_help)
         text = text_format("any key closes this");
     else if (watch->is_in_depth)
-        text = text_format("q back  ? help");
+        text = text_format("q back  ? help  F9 end  L limit");
     else if (watch_has_no_list(watch))
-        text = text_format("q quit  ? help");
+        text = text_format("q quit  ? help  F9 end  L limit");
     else if (watch->filter[0] != '\0')
         text = text_format("q quit  ? help  filter /%s  Esc shows all", filter);
     else
-        text = text_format("q quit  ? help  / filter  Enter details  t tree  sort: l p r x n");
+        text = text_format("q quit  ? help  F9 end  L limit  / filter  Enter details  t tree%s",
+                           style->columns >= WITH_SORT_KEYS ? "  sort: l p r x n" : "");
     return text;
 }
 
-/* Prints the keys, the position in the list if it does not fit, and the time at the right end if there is space. */
-static void put_help(const struct watch *watch, const struct watch_layout *layout, size_t list,
-                     const struct style *style)
+/* Prints the keys, the position in the list if its `list` lines do not fit, and the time at the right end if there is
+ * space. */
+static void put_help(const struct watch *watch, size_t list, const struct style *style)
 {
     char clock[TEXT_TIME_CAPACITY];
-    char *place = layout->list < list ? text_format("  %s %zu-%zu/%zu", style->is_utf8 ? "↑↓" : "at", layout->first + 1,
-                                                    layout->first + layout->list, list)
-                                      : text_copy("", 0);
+    char *place = watch->page < list ? text_format("  %s %zu-%zu/%zu", style->is_utf8 ? "↑↓" : "at", watch->scroll + 1,
+                                                   watch->scroll + watch->page, list)
+                                     : text_copy("", 0);
     char *keys = keys_text(watch, style);
     text_shorten(keys, bytes_less(style->columns, mbstowcs(NULL, place, 0)));
     char *text = text_format("%s%s", keys, place);
@@ -305,27 +322,36 @@ static void follow(struct watch *watch, const struct watch_key *before)
     watch->chosen = bytes_min(watch->chosen, bytes_less(watch->rows.count, 1));
 }
 
-static void put_frame(struct watch *watch, const struct style *style, const struct lines *head,
-                      const struct lines *list, const struct lines *foot)
+/* Prints all but the last line. A question and its answer take their lines from the rest. */
+static void put_rows(struct watch *watch, const struct style *style, const struct parts *parts, size_t rows)
 {
-    size_t rows = terminal_rows(), heading = watch->rows.count > 0;
+    size_t heading = watch->rows.count > 0, said = bytes_min(parts->said.count, bytes_less(rows, 1));
     bool has_choice = watch->rows.count > 0 && terminal_has_keys();
     if (has_choice && watch->has_moved)
         watch->scroll = watch->chosen;
+    rows -= said;
     struct watch_layout layout =
-        watch_lay_out(rows, head->count + heading, list->count - heading, foot->count, watch->scroll);
+        watch_lay_out(rows, parts->head.count + heading, parts->list.count - heading, parts->foot.count, watch->scroll);
     watch->scroll = layout.first;
     watch->page = layout.list;
-    fputs("\033[?2026h\033[H", style->stream);
     for (size_t i = 0; i < layout.head; i++)
-        put_cut(i < head->count ? head->line[i] : list->line[0], false, style);
+        put_cut(i < parts->head.count ? parts->head.line[i] : parts->list.line[0], false, style);
     for (size_t i = 0; i < layout.list; i++)
-        put_cut(list->line[heading + layout.first + i], has_choice && layout.first + i == watch->chosen, style);
+        put_cut(parts->list.line[heading + layout.first + i], has_choice && layout.first + i == watch->chosen, style);
     for (size_t i = layout.head + layout.list + layout.foot; i + 1 < rows; i++)
         put_cut("", false, style);
     for (size_t i = 0; i < layout.foot; i++)
-        put_cut(foot->line[i], false, style);
-    put_help(watch, &layout, list->count - heading, style);
+        put_cut(parts->foot.line[i], false, style);
+    for (size_t i = 0; i < said; i++)
+        put_cut(parts->said.line[i], false, style);
+}
+
+static void put_frame(struct watch *watch, const struct style *style, const struct parts *parts)
+{
+    size_t list = parts->list.count - (watch->rows.count > 0);
+    fputs("\033[?2026h\033[H", style->stream);
+    put_rows(watch, style, parts, terminal_rows());
+    put_help(watch, list, style);
     fputs("\033[?2026l", style->stream);
 }
 
@@ -333,17 +359,18 @@ static void put_frame(struct watch *watch, const struct style *style, const stru
  * once. */
 void watch_draw(struct watch *watch)
 {
-    struct lines head, list, foot, frame;
+    struct parts parts;
+    struct lines frame;
     struct style style = style_of(stdout);
     struct watch_key chosen = {.pid = 0};
     bool has_chosen = watch->chosen < watch->rows.count;
     size_t mark = tool_arena_mark();
     if (has_chosen)
         chosen = watch->rows.key[watch->chosen];
-    put_parts(watch, style, &head, &list, &foot);
+    put_parts(watch, style, &parts);
     follow(watch, has_chosen ? &chosen : NULL);
     style.stream = begin_lines(&frame);
-    put_frame(watch, &style, &head, &list, &foot);
+    put_frame(watch, &style, &parts);
     fclose(style.stream);
     tool_adopt(frame.text);
     fwrite(frame.text, 1, frame.bytes, stdout);

@@ -60,6 +60,8 @@ static int key_of_number(unsigned number)
         return TERMINAL_PAGE_UP;
     case 6:
         return TERMINAL_PAGE_DOWN;
+    case 20:
+        return TERMINAL_F9;
     default:
         return TERMINAL_NOTHING;
     }

@@ -14,12 +14,16 @@
 
 enum terminal_event {
     TERMINAL_NOTHING = 0, /* the deadline has passed; characters have their own codes */
+    TERMINAL_BACKSPACE = 8,
+    TERMINAL_KILL_LINE = 21, /* Ctrl-U */
+    TERMINAL_DELETE = 127,
     TERMINAL_UP = 256,
     TERMINAL_DOWN,
     TERMINAL_PAGE_UP,
     TERMINAL_PAGE_DOWN,
     TERMINAL_HOME,
     TERMINAL_END,
+    TERMINAL_F9,
     TERMINAL_ESCAPE, /* the Escape key: nothing follows the byte for a moment */
     TERMINAL_REDRAW, /* resized, or back in the foreground */
     TERMINAL_GONE,   /* the terminal is gone: nothing can be read any more */

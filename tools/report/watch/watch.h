@@ -4,6 +4,8 @@
 #ifndef SG_TOOLS_REPORT_WATCH_WATCH_H
 #define SG_TOOLS_REPORT_WATCH_WATCH_H
 
+#include <limits.h>
+
 #include "report/report.h"
 #include "model/model.h"
 #include "common/text.h"
@@ -41,6 +43,19 @@ struct watch_rows {
 
 enum { WATCH_FILTER_CAPACITY = 64 };
 
+enum watch_question { WATCH_ASKS_NOTHING, WATCH_ASKS_TO_END, WATCH_ASKS_FOR_LIMIT };
+
+/* A change that was asked for with a key, and what is said about it. */
+struct watch_change {
+    enum watch_question asks;
+    char said[2048];                       /* the question, or what came of it; "": nothing */
+    char whom[SG_JOB_BYTES * 6 + 8];       /* a process or a job, printable */
+    int *target;                           /* descriptors (pidfd) of the processes that get SIGTERM */
+    size_t target_count, running_count;    /* of these; of all processes of the chosen job that run */
+    char job[SG_JOB_BYTES + 8], typed[24]; /* the job whose limit is asked for; the limit so far */
+    char directory[PATH_MAX];              /* where that job's processes share */
+};
+
 struct watch {
     const struct model_scope *scope;
     int64_t interval_ns;
@@ -62,6 +77,7 @@ struct watch {
     struct watch_key depth;
     bool is_typing;                     /* keys go to the filter */
     char filter[WATCH_FILTER_CAPACITY]; /* part of a job's name, a command or a PID; "": all are shown */
+    struct watch_change change;
 };
 
 /* Takes a new sample. */
@@ -71,6 +87,14 @@ void watch_forget(struct watch *watch, int64_t before_ns);
 
 /* keys.c: handles a key. Returns false if it ends the watch. */
 bool watch_act(struct watch *watch, int key);
+/* typing.c: applies a key to a text that is being typed. */
+void watch_type(char *text, size_t capacity, int key);
+
+/* change.c: asks a question if the key is one that changes the chosen process or job. Returns whether it is. Forgets
+ * what was said before. */
+bool watch_change_begin(struct watch *watch, int key);
+/* Handles a key while a question is open. */
+void watch_change_answer(struct watch *watch, int key);
 
 struct watch_key watch_key_of_job(const struct model_job *job);
 struct watch_key watch_key_of_process(const struct model_process *process);

@@ -1,0 +1,266 @@
+"""sparkguard-report --watch changes what it shows: SIGTERM to the chosen process or job, a new limit, each after a question."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lib.units import MIB
+from lib.waiting import wait_until
+from screen import Terminal
+
+QUICK = "--watch=0.1"
+HOLD = "import os, sys; block = b'a' * {bytes}; {then}; print(os.getpid(), flush=True); sys.stdin.read()"
+NOBODY = 65534
+F9 = "\033[20~"
+REFUSES, LEAVES = "no signal is sent", "any other key does not"
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+class Held:
+    """A guarded program that holds memory until its input ends."""
+
+    def __init__(self, guard, mib, job="train", prefix=(), then="pass", limit=None, **options):
+        command = [*prefix, sys.executable, "-S", "-c", HOLD.format(bytes=mib * MIB, then=then)]
+        self.process = guard.popen(command, {"SPARKGUARD_JOB": job, "SPARKGUARD_LIMIT": limit}, stdin=subprocess.PIPE, **options)
+        self.number = int(self.process.stdout.readline())  # in its own PID namespace
+
+    def lives(self):
+        return self.process.poll() is None
+
+    def end(self):
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def held(guard):
+    with contextlib.ExitStack() as stack:
+
+        def begin(*arguments, **options):
+            program = Held(guard, *arguments, **options)
+            stack.callback(program.process.communicate)
+            stack.callback(program.process.kill)
+            return program
+
+        yield begin
+
+
+@pytest.fixture
+def watch(guard):
+    def begin(*arguments, before=(), rows=24, columns=80):
+        command = [*before, guard.build / "sparkguard-report", QUICK, *arguments]
+        env = guard.environment({"LD_PRELOAD": None, "TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
+        return Terminal(command, env, rows, columns)
+
+    return begin
+
+
+def choose(terminal, number, text="python"):
+    """Moves to the row of that process."""
+    terminal.press("g")
+    for _ in range(9):
+        if any(line.startswith(">") and line[1:].split()[0] == str(number) for line in terminal.shows(f"^>.*{text}|^>").splitlines()):
+            return
+        frame = terminal.screen.frames
+        terminal.press("j")
+        terminal.until(lambda _, frame=frame: terminal.screen.frames > frame)
+    raise AssertionError(terminal.screen.text())
+
+
+# ---- SIGTERM ----
+
+
+@pytest.mark.parametrize("key", [F9, "e"])
+def test_chosen_process_gets_sigterm_after_the_question(held, watch, key):
+    chosen, other = held(40), held(30)
+    with watch() as terminal:
+        choose(terminal, chosen.number)
+        terminal.press(key)
+        text = terminal.shows(rf"^Send SIGTERM to {chosen.number} \(python3\S* ")
+        assert "job train)?" in " ".join(text.split()) and "y sends it" in text.splitlines()[-1] and chosen.lives()
+        terminal.press("y")
+        terminal.shows(rf"^SIGTERM is sent to {chosen.number}$")
+        assert chosen.end() == -signal.SIGTERM and other.lives()
+        terminal.press("t")  # any key takes the words away
+        terminal.until(lambda text: "SIGTERM" not in text)
+
+
+@pytest.mark.parametrize("key", ["n", "\x1b", "\n", "q", " ", "j", F9])
+def test_any_other_key_sends_nothing(held, watch, key):
+    chosen = held(40)
+    with watch() as terminal:
+        choose(terminal, chosen.number)
+        terminal.press("e")
+        terminal.shows(LEAVES)
+        terminal.press(key)
+        terminal.until(lambda text: LEAVES not in text and "SIGTERM" not in text)
+        terminal.press("y")  # there is no question any more
+        terminal.press("?")
+        terminal.shows("any key closes this")
+        assert chosen.lives()
+
+
+def test_question_stays_while_the_figures_change(held, watch):
+    chosen = held(40)
+    with watch() as terminal:
+        choose(terminal, chosen.number)
+        terminal.press("e")
+        terminal.shows(LEAVES)
+        held(30, job="later")
+        assert LEAVES in terminal.shows("job later")
+
+
+def test_row_of_a_job_means_all_its_processes_and_no_others(held, watch):
+    workers, other = [held(30) for _ in range(3)], held(20, job="other")
+    with watch() as terminal:
+        terminal.shows("^> +job train")
+        terminal.press(F9)
+        terminal.shows(r"^Send SIGTERM to all 3 processes of job train\?$")
+        terminal.press("y")
+        terminal.shows(r"^SIGTERM is sent to 3 processes of job train$")
+        assert [worker.end() for worker in workers] == [-signal.SIGTERM] * 3 and other.lives()
+
+
+def test_process_in_depth_is_the_one_that_is_meant(held, watch):
+    chosen, other = held(30), held(40)
+    with watch(chosen.number) as terminal:
+        terminal.shows("F9 end")
+        terminal.press("e")
+        terminal.shows(rf"^Send SIGTERM to {chosen.number} ")
+        terminal.press("y")
+        terminal.shows("^SIGTERM is sent")
+        assert chosen.end() == -signal.SIGTERM and other.lives()
+
+
+class Newcomer:
+    """Another process with a number that has become free, as one may get it some time later."""
+
+    def __init__(self, number):
+        self.number, self.process = number, None
+        wait_until(self.begin, f"a process {number}")
+
+    def begin(self):
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(self.number - 1))
+        except OSError:
+            pytest.skip("which number a process gets cannot be chosen here")
+        self.process = subprocess.Popen(["sleep", "600"])  # ends with the test
+        if self.process.pid != self.number:  # another program was faster
+            self.end()
+        return self.process.pid == self.number
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@needs_root
+def test_number_that_another_process_has_got_since_the_question_is_not_hit(held, watch):
+    chosen = held(40)
+    with watch() as terminal:
+        choose(terminal, chosen.number)
+        terminal.press("e")
+        terminal.shows(LEAVES)
+        chosen.process.kill()
+        chosen.process.wait()
+        newcomer = Newcomer(chosen.number)
+        try:
+            terminal.press("y")
+            terminal.shows("no signal is sent: it has ended meanwhile")
+            assert newcomer.process.poll() is None
+        finally:
+            newcomer.end()
+
+
+@needs_root
+def test_process_that_kill_does_not_allow_is_refused_without_a_question(held, watch):
+    chosen = held(40, then=f"os.setresuid({NOBODY}, {NOBODY}, {NOBODY})")
+    with watch(before=["setpriv", "--bounding-set=-kill"]) as terminal:
+        choose(terminal, chosen.number)
+        terminal.press("e")
+        text = terminal.shows(rf"^{chosen.number} belongs to another user: {REFUSES}$")
+        assert LEAVES not in text and chosen.lives()
+
+
+@needs_root
+def test_process_that_another_users_record_names_is_refused(guard, held, watch):
+    """Else a user who writes into a record what he likes would have root end what he likes."""
+    chosen = held(40)
+    (record,) = [file for file in guard.directory.iterdir() if str(chosen.number) in file.name and "timeline" not in file.name]
+    os.chown(record, NOBODY, -1)
+    with watch() as terminal:
+        choose(terminal, chosen.number)
+        terminal.press("e")
+        terminal.shows(rf"^{chosen.number} belongs to another user: {REFUSES}$")
+        assert chosen.lives()
+
+
+@needs_root
+def test_process_of_another_pid_namespace_is_hit_by_its_number_here(guard, held, watch):
+    unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no PID namespace can be made here")
+    inside = [*unshare, "sh", "-c", '"$@"; exit $?', "sh", "env", f"LD_PRELOAD={guard.library}"]
+    chosen = held(40, prefix=inside, preload=[])
+    (process,) = [p for job in guard.report("--all")["jobs"] for p in job["processes"] if p["state"] == "running"]
+    assert process["pid"] == chosen.number != process["host_pid"]
+    with watch() as terminal:
+        choose(terminal, process["host_pid"])
+        terminal.press("e")
+        terminal.shows(rf"^Send SIGTERM to {process['host_pid']} ")
+        terminal.press("y")
+        terminal.shows("^SIGTERM is sent")
+        assert chosen.end() == 128 + signal.SIGTERM
+
+
+# ---- a new limit ----
+
+
+def limit_of(guard, job="train"):
+    (found,) = [each for each in guard.report("--all")["jobs"] if each["job"] == job]
+    return found["limit_bytes"]
+
+
+@pytest.mark.parametrize("in_depth", [False, True])
+def test_limit_of_the_chosen_job_is_asked_for_and_set(guard, held, watch, in_depth):
+    chosen = held(40, limit="1G")
+    with watch() as terminal:
+        choose(terminal, chosen.number)
+        if in_depth:
+            terminal.press("\n")
+            terminal.shows(r"^held \[")
+        terminal.press("L")
+        text = terminal.shows(r"^New limit of job train\? Now 1\.0 GiB; for example 64G, or none\.$")
+        assert "Enter sets it, Esc does not" in text.splitlines()[-1]
+        terminal.press("3X\x7fG")
+        terminal.shows("^limit: 3G")
+        assert limit_of(guard) == 1024 * MIB
+        terminal.press("\n")
+        terminal.shows(r"^job train: limit 1\.0 GiB → 3\.0 GiB; it holds 4\d\.\d MiB$")
+        assert limit_of(guard) == 3072 * MIB
+
+
+@pytest.mark.parametrize("keys", ["2G\x1b", "\n"])
+def test_limit_that_is_not_entered_is_not_set(guard, held, watch, keys):
+    held(40, limit="1G")
+    with watch() as terminal:
+        terminal.shows("^> +job train")
+        terminal.press("L")
+        terminal.shows("^New limit")
+        terminal.press(keys)
+        terminal.until(lambda text: "New limit" not in text and "q quit" in text)
+    assert limit_of(guard) == 1024 * MIB
+
+
+@pytest.mark.parametrize("typed, said", [("17M", "more than 17.0 MiB: its next requests would be refused; nothing is changed"), ("many", "limit=many is not limit=SIZE")])
+def test_limit_that_cannot_be_is_refused_with_the_reason(guard, held, watch, typed, said):
+    held(40, limit="1G")
+    with watch(columns=60) as terminal:
+        terminal.shows("^> +job train")
+        terminal.press(f"L{typed}\n")
+        terminal.until(lambda text: said in " ".join(text.split()))
+    assert limit_of(guard) == 1024 * MIB
