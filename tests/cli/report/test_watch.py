@@ -576,7 +576,7 @@ def test_a_full_disk_ends_the_lines(busy):
 # ---- usage ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["--watch=0"], ["--watch=x"], ["--watch=1s"], ["--watch="], ["--watch=4000"], ["--watch=nan"]])
+@pytest.mark.parametrize("arguments", [["--watch=0"], ["--watch=x"], ["--watch=1y"], ["--watch="], ["--watch=4000"], ["--watch=nan"]])
 def test_what_is_no_interval(report, arguments):
     done = report.run(*arguments)
     assert done.returncode == 2 and "; for example 2; nothing is shown" in done.stderr and done.stdout == ""
