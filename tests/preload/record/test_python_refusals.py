@@ -160,6 +160,22 @@ def test_explain_is_the_sentence_of_a_refusal_and_none_for_others(python):
     assert done.said[1] == "None"
 
 
+def test_a_refusal_names_the_line_of_the_program_that_asked(guard, build, tmp_path):
+    """Not the line of the library in between that asked for it."""
+    train = tmp_path / "train.py"
+    train.write_text("""import json.decoder, sparkguard
+def load():
+    return json.loads("[" + "1," * 40000000 + "1]")
+try:
+    load()
+except MemoryError as error:
+    print(sparkguard.explain(error))
+""")
+    env = {"PYTHONPATH": PACKAGE, "SPARKGUARD_LIMIT": "200M", "PATH": f"{build}:/usr/bin:/bin"}
+    done = guard.run([sys.executable, train], env=env)
+    assert " (limit) at train.py:3; see sparkguard-report " in done.stdout, done.stdout + done.stderr
+
+
 def test_what_would_have_been_refused_is_no_refusal(python):
     text = """
 block = bytearray(100 << 20)
@@ -173,4 +189,4 @@ def test_without_the_guard_or_the_tool_nothing_is_known(python):
     assert python(text, LD_PRELOAD=None).said == ["False [] None"]
     text = "print(sparkguard.is_refusal(error := caught(Odd, True)), sparkguard.refusals(), sparkguard.explain(error))"
     done = python(text, PATH="/nowhere")
-    assert done.said == ["True [] the guard refused a request; sparkguard-report tells more"]
+    assert done.said == ["True [] the guard refused a request at <string>:16; sparkguard-report tells more"]

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import sysconfig
 import threading
+import traceback
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Optional, Union
@@ -97,6 +100,19 @@ def is_refusal(error: BaseException) -> bool:
     return bool(known)
 
 
+def place_of(error: BaseException) -> Optional[str]:
+    """Returns "train.py:31", the innermost line of the program itself that an exception went through; None without one.
+
+    Lines of installed packages and of Python's own library count only where there is no other.
+    """
+    own = os.path.dirname(__file__)
+    others = tuple(os.path.join(folder, "") for folder in {own, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))})
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    installed = re.compile(r"/(site|dist)-packages/")  # Debian has more of these folders than sysconfig knows
+    of_program = [each for each in lines if not each[0].startswith((*others, "<frozen ")) and not installed.search(each[0])] or lines
+    return f"{os.path.basename(of_program[-1][0])}:{of_program[-1][1]}" if of_program else None
+
+
 def refusals(since: Union[datetime, float, None] = None) -> list[Refusal]:
     """Returns the last refusals of this process, at most 64, the oldest first; those at or after a time if it is given.
 
@@ -111,13 +127,14 @@ def refusals(since: Union[datetime, float, None] = None) -> list[Refusal]:
 
 
 def explain(error: BaseException) -> Optional[str]:
-    """Returns in a sentence what was refused, with what was left or usable and by which rule; None if the exception is no refusal."""
+    """Returns in a sentence what was refused, by which rule and in which line of the program; None if it is no refusal."""
     if not is_refusal(error):
         return None
-    found = refusals()
+    place = place_of(error)
+    where, found = f" at {place}" if place else "", refusals()
     if not found:
-        return "the guard refused a request; sparkguard-report tells more"
-    return f"{found[-1]}; see sparkguard-report {os.getpid()}"
+        return f"the guard refused a request{where}; sparkguard-report tells more"
+    return f"{found[-1]}{where}; see sparkguard-report {os.getpid()}"
 
 
 def _refusal(entry: dict[str, Any]) -> Refusal:
