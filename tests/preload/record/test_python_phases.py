@@ -1,5 +1,6 @@
 """sparkguard.phase: blocks of a Python program with peaks of their own, nested, in threads, after fork, without the guard."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -184,6 +185,11 @@ with sparkguard.phase("parent") as phase:
 def test_without_the_guard_a_phase_does_nothing(python):
     text = "with sparkguard.phase('x') as p: take(10)\nprint(p.peak_bytes, p.live_bytes, p.refused_count, p.name)"
     assert python(text, LD_PRELOAD=None).said == ["None", "None", "None", "x"]
+
+
+@pytest.mark.parametrize("env, said", [({}, r"<phase 'x': peak \d+ bytes>"), ({"LD_PRELOAD": None}, "<phase 'x': peak not measured>")])
+def test_a_phase_is_shown_without_none(python, env, said):
+    assert re.fullmatch(said, python("with sparkguard.phase('x') as p: take(1)\nprint(p)", **env).stdout.strip())
 
 
 @pytest.mark.parametrize("name", ["", "x" * 500, "\ud800", "a\0b", 7, "\x1b[31m"])

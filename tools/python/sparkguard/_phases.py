@@ -58,7 +58,8 @@ class Phase:
             _open[:] = around
 
     def __repr__(self) -> str:
-        return f"<phase {self.name!r}: peak {self.peak_bytes} bytes>"
+        peak = "not measured" if self.peak_bytes is None else f"{self.peak_bytes} bytes"
+        return f"<phase {self.name!r}: peak {peak}>"
 
 
 def phase(name: object) -> Phase:
