@@ -1,5 +1,7 @@
 """sparkguard.is_refusal, explain and refusals: by count, whatever the type and the text of an exception."""
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -190,3 +192,33 @@ def test_without_the_guard_or_the_tool_nothing_is_known(python):
     text = "print(sparkguard.is_refusal(error := caught(Odd, True)), sparkguard.refusals(), sparkguard.explain(error))"
     done = python(text, PATH="/nowhere")
     assert done.said == ["True [] the guard refused a request at <string>:16; sparkguard-report tells more"]
+
+
+@pytest.mark.parametrize("options, limit", [([], {}), (["--limit=60G"], {"SPARKGUARD_LIMIT": "60G"})])
+def test_a_kernel_of_jupyter_has_only_the_limit_that_was_asked_for(build, tmp_path, options, limit):
+    """Jupyter is the parent of its kernel: ipykernel ends where another process is."""
+    env = {"PYTHONPATH": str(PACKAGE), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "sparkguard", "kernel", "install", *options]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kernel = json.loads((tmp_path / ".local/share/jupyter/kernels/sparkguard/kernel.json").read_text())
+    assert kernel["argv"] == [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    assert kernel["env"] == {"LD_PRELOAD": "libsparkguard.so"} | limit
+    show = [sys.executable, "-c", "import sparkguard; print(sparkguard.active())"]
+    env |= kernel["env"] | {"LD_LIBRARY_PATH": str(build), "SPARKGUARD_DIR": str(tmp_path / "live")}
+    shown = subprocess.run(show, env=env, capture_output=True, text=True, check=False)
+    assert (shown.stdout, shown.stderr) == ("True\n", "")
+
+
+def test_a_kernel_takes_no_other_option():
+    command = [sys.executable, "-m", "sparkguard", "kernel", "install", "--jail=1G"]
+    done = subprocess.run(command, env={"PYTHONPATH": str(PACKAGE)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "sparkguard: kernel takes install, or install --limit=SIZE\n")
+
+
+def test_a_kernel_that_cannot_be_written_says_where(build, tmp_path):
+    (tmp_path / "file").write_text("")
+    env = {"PYTHONPATH": str(PACKAGE), "PATH": f"{build}:/usr/bin:/bin", "JUPYTER_DATA_DIR": str(tmp_path / "file")}
+    command = [sys.executable, "-m", "sparkguard", "kernel", "install"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"sparkguard: {tmp_path}/file/kernels: Not a directory\n")

@@ -7,6 +7,8 @@ them. Where `make install` or the Debian package put them, they are found in PAT
 from __future__ import annotations
 
 import difflib
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -21,6 +23,7 @@ usage: python -m sparkguard run [OPTION...] SCRIPT.py|-m MODULE|PROGRAM [ARGUMEN
        python -m sparkguard check [SCRIPT.py|PROGRAM]
        python -m sparkguard report|sweep|doctor [ARGUMENT...]
        python -m sparkguard library
+       python -m sparkguard kernel install [--limit=SIZE]
 
 run      runs a script with this Python, or another program, under the guard; OPTIONs are those of sparkguard(1)
 check    tells whether the guard works for this Python, or for another program
@@ -28,6 +31,7 @@ report   shows running and ended programs
 sweep    finds the largest configuration that is safe
 doctor   checks whether this machine would survive a job that takes too much
 library  prints the library's path: LD_PRELOAD=$(python -m sparkguard library) python train.py
+kernel   adds a guarded kernel of this Python to the user's Jupyter
 """
 
 
@@ -91,14 +95,45 @@ def _check(words: list[str]) -> NoReturn:
     _become(_find("sparkguard"), "sparkguard", ["--check", *program[:1]])
 
 
-def _library() -> int:
+def _library_path() -> str:
     own = NATIVE / LIBRARY
-    print(own if own.exists() else LIBRARY)  # the dynamic linker finds an installed one by its name
+    return str(own) if own.exists() else LIBRARY  # the dynamic linker finds an installed one by its name
+
+
+def _library() -> int:
+    print(_library_path())
+    return 0
+
+
+def _install_kernel(limit: Optional[str]) -> int:
+    """Adds a kernel to the user's Jupyter whose Python is this one, guarded. The library alone, without the launcher in between:
+    ipykernel ends when its parent is not the Jupyter that started it."""
+    data = os.environ.get("JUPYTER_DATA_DIR") or os.path.expanduser("~/.local/share/jupyter")
+    folder = os.path.join(data, "kernels", "sparkguard")
+    kernel = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "Python 3 (sparkguard)",
+        "language": "python",
+        "env": {"LD_PRELOAD": _library_path(), **({"SPARKGUARD_LIMIT": limit} if limit else {})},
+    }
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "kernel.json"), "w", encoding="utf-8") as file:
+            json.dump(kernel, file, indent=2)
+            file.write("\n")
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}", 1)
+    print(f"{folder}: choose \"Python 3 (sparkguard)\" in Jupyter")
+    if importlib.util.find_spec("ipykernel") is None:
+        print(f"the kernel needs ipykernel: {sys.executable} -m pip install ipykernel")
     return 0
 
 
 def _refuse(words: list[str]) -> int:
-    commands = ["run", "check", "library", *_TOOLS]
+    commands = ["run", "check", "library", "kernel", *_TOOLS]
+    if words[0] == "kernel":
+        print("sparkguard: kernel takes install, or install --limit=SIZE", file=sys.stderr)
+        return 2
     if words[0] in commands:  # of these, only "library" comes here
         print(f"sparkguard: {words[0]} takes no argument, and here is {words[1]!r}", file=sys.stderr)
         return 2
@@ -120,6 +155,8 @@ def main(arguments: Optional[list[str]] = None) -> int:
         _check(words[1:])
     if command == "library" and len(words) == 1:
         return _library()
+    if words[:2] == ["kernel", "install"] and (len(words) == 2 or (len(words) == 3 and words[2].startswith("--limit="))):
+        return _install_kernel(words[2].partition("=")[2] if len(words) == 3 else None)
     is_asked = command in ("-h", "--help", "help")
     if command and not is_asked:
         return _refuse(words)
