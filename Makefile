@@ -162,7 +162,7 @@ $(TOOL_NAMES:%=$(BUILD)/%) $(BUILD)/$(RUNTIME): $(BUILD)/libtools.a $(BUILD)/lib
 $(BUILD)/$(RUNTIME): TOOL_LIBS := -Wl,--as-needed -Wl,-Bstatic -ljansson -Wl,-Bdynamic
 
 # A page's foot names the program and its version.
-MAN_FOOT = 's/^\.Os$$/.Os sparkguard $(VERSION)/'
+MAN_FOOT = 's/^\.Os sparkguard$$/& $(VERSION)/'
 $(BUILD)/man/%: docs/man/% include/sparkguard_abi.h Makefile
 	@mkdir -p $(@D)
 	$(Q)sed -e $(MAN_FOOT) $< >$@
