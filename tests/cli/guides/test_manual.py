@@ -1,4 +1,4 @@
-"""The manual pages: beside the tools, each names no option that its tool does not have; by themselves, head and foot."""
+"""The manual pages: beside the tools, each names no option that its tool does not have; by themselves, head, foot and warnings."""
 
 import re
 import subprocess
@@ -30,3 +30,9 @@ def test_a_page_is_one_of_the_manual_of_sparkguard(build, page):
     head, *_, foot = formatted(build, page, "-Tascii", "-P-cbou").stdout.strip().splitlines()
     assert head.split() == [head.split()[0], "sparkguard", "manual", head.split()[0]]
     assert foot.startswith("sparkguard ") and "BSD" not in foot
+
+
+@pytest.mark.parametrize("device", ["ps", "utf8"])
+@pytest.mark.parametrize("page", ALL)
+def test_groff_has_no_warning_about_a_page(build, page, device):
+    assert formatted(build, page, f"-T{device}", "-z").stderr == ""
