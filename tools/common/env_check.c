@@ -12,7 +12,7 @@
 
 static const char *const kind_words[] = {
     [SG_KIND_SIZE] = "not a size",           [SG_KIND_TIME] = "not a time",
-    [SG_KIND_CHOICE] = "unknown value",      [SG_KIND_TEXT] = "not a name of 1 to 63 characters without '/'",
+    [SG_KIND_CHOICE] = "unknown value",      [SG_KIND_TEXT] = "a name has 1 to 63 characters and no '/'",
     [SG_KIND_PATH] = "not an absolute path", [SG_KIND_NUMBER] = "not a number from -1000 to 1000",
 };
 

@@ -73,7 +73,7 @@ void launch_pressure_begin(struct launch *launch)
         pressure->to_helper = ends[1];
     }
     if (pressure->helper <= 0) {
-        fprintf(stderr, "sparkguard: nobody can ask this job for memory: cannot start a process: %s\n",
+        fprintf(stderr, "sparkguard: this job has no give-back callback: cannot start a process: %s\n",
                 strerror(errno));
         pressure->helper = 0;
     }

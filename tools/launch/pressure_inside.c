@@ -75,7 +75,7 @@ void launch_pressure_inside(char **argv)
     launch_find_export("sparkguard_help", &help, sizeof help);
     int result = help != NULL ? help(answer, argv[2]) : -ENOSYS;
     if (result != 0)
-        fprintf(stderr, "sparkguard: nobody can ask this job for memory: %s\n", strerror(-result));
+        fprintf(stderr, "sparkguard: this job has no give-back callback: %s\n", strerror(-result));
     while (result == 0 && read(pipe_end, &byte, 1) < 0 && errno == EINTR)
         continue;
     _exit(0);

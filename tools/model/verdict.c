@@ -227,8 +227,8 @@ static char *enough_of(const struct run *run)
                        run->last->reason == SG_REASON_DEVICE ? "device's" : "usable", what);
 }
 
-/* Returns how near the run came to a refusal: "at its tightest 2.8 GiB were left". The limit is compared with the peak,
- * the machine by its least headroom. */
+/* Returns how near the run came to a refusal: "at its tightest 2.8 GiB of room were left". The limit is compared with
+ * the peak, the machine by its least headroom. */
 static char *least_of(const struct run *run)
 {
     char peak[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
@@ -239,8 +239,9 @@ static char *least_of(const struct run *run)
                            text_size(limit, run->limit_bytes));
     if (!is_limit && run->headroom_bytes == SG_UNKNOWN)
         return text_format("had a peak of %s", text_size(peak, run->peak_bytes));
-    return text_format("at its tightest %s%s were left%s", text_size(left, is_limit ? of_limit : run->headroom_bytes),
-                       is_limit ? " of its limit" : "", run->running_count > 0 ? " so far" : "");
+    return text_format("at its tightest %s of %s were left%s",
+                       text_size(left, is_limit ? of_limit : run->headroom_bytes), is_limit ? "its limit" : "room",
+                       run->running_count > 0 ? " so far" : "");
 }
 
 /* Returns the verdict on a run that nobody killed. */

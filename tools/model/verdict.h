@@ -1,7 +1,7 @@
 /*
- * verdict.h - says in one sentence how a run of a job went: "at its tightest 2.8 GiB were left", "refused 3 times for
- * its limit; a limit of 14.0 GiB would have been enough for each of these requests", "killed by the kernel's OOM
- * killer, held 88.0 GiB".
+ * verdict.h - says in one sentence how a run of a job went: "at its tightest 2.8 GiB of room were left", "refused 3
+ * times for its limit; a limit of 14.0 GiB would have been enough for each of these requests", "killed by the kernel's
+ * OOM killer, held 88.0 GiB".
  *
  * Report, page and launcher show the same sentence. It has no full stop and begins in lower case, so that it can follow
  * the name of the job. Its texts come from files of others; renderers must escape it.

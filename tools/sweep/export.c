@@ -81,7 +81,7 @@ static void put_markdown(const struct sweep *sweep, FILE *stream)
         put_markdown_text(stream, remark);
         fputs(remark[0] != '\0' ? " |" : "|", stream);
     }
-    fputs("\n\nGiB are 2^30 bytes; headroom is the memory left above the reserve.\n", stream);
+    fputs("\n\nGiB are 2^30 bytes; headroom is the room that was left, above the reserve.\n", stream);
 }
 
 static void put_csv(const struct sweep *sweep, FILE *stream)

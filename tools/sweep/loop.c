@@ -97,7 +97,7 @@ static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
     char *basis = basis_text(sweep, &prediction);
     run->predicted_bytes = need_bytes;
     run->status = SWEEP_TOO_LARGE;
-    sweep_set_note(run, text_format("would need %s, %s left (%s)", text_size(need, need_bytes),
+    sweep_set_note(run, text_format("would need %s, %s of room (%s)", text_size(need, need_bytes),
                                     text_size(headroom, headroom_bytes), basis));
     return true;
 }

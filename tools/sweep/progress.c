@@ -93,11 +93,10 @@ void sweep_progress_end_of(struct sweep_progress *progress, const struct sweep *
     char peak[TEXT_SIZE_CAPACITY], headroom[TEXT_SIZE_CAPACITY], lasted[TEXT_TIME_CAPACITY];
     const struct style *style = &progress->style;
     enum style_colour colour = colour_of(run->status);
-    char *figures =
-        run->status >= SWEEP_LOST
-            ? text_copy("", 0)
-            : text_format(", peak %s, headroom %s, %s", text_size(peak, run->peak_bytes),
-                          text_size(headroom, run->headroom_bytes), text_duration(lasted, run->duration_ns));
+    char *figures = run->status >= SWEEP_LOST ? text_copy("", 0)
+                                              : text_format(", peak %s, room %s, %s", text_size(peak, run->peak_bytes),
+                                                            text_size(headroom, run->headroom_bytes),
+                                                            text_duration(lasted, run->duration_ns));
     sweep_progress_name(progress, sweep, run);
     sweep_progress_say(progress, "%s: %s%s%s%s%s%s", progress->title, style_colour_on(style, colour),
                        sweep_status_name[run->status], style_colour_off(style, colour), figures,

@@ -114,7 +114,7 @@ static void put_recommendation(const struct sweep *sweep, const struct style *st
 void sweep_render_text(const struct sweep *sweep, const struct style *style)
 {
     static const struct table_column rest[] = {{"PEAK", TABLE_NUMBERS},
-                                               {"HEADROOM", TABLE_NUMBERS},
+                                               {"ROOM", TABLE_NUMBERS},
                                                {"STATUS", TABLE_WORDS},
                                                {"TIME", TABLE_NUMBERS},
                                                {"NOTES", TABLE_CUT}};

@@ -353,7 +353,7 @@ def test_libraries_are_found_where_the_linker_finds_them(checker):
         ({"SPARKGUARD_LIMIT": "64"}, 0, "warning", "SPARKGUARD_LIMIT=64 is 64 bytes", "64G"),
         ({"SPARKGUARD_DISABLE": "1"}, 1, "failure", "nothing is refused", "unset"),
         ({"SPARKGUARD_MODE": "observe"}, 0, "warning", "nothing is refused", "unset"),
-        ({"SPARKGUARD_RESERVE": "100%"}, 0, "warning", "0 B could be had now", "SPARKGUARD_RESERVE"),
+        ({"SPARKGUARD_RESERVE": "100%"}, 0, "warning", "room 0 B now", "SPARKGUARD_RESERVE"),
     ],
 )
 def test_options_are_told(checker, variables, status, state, sentence, advice):

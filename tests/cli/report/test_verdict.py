@@ -193,7 +193,7 @@ def test_the_verdict_on_each_end_is_golden(make, report):
 
 
 RUNNING = [
-    ({}, "ok", "still running, at its tightest 40.0 GiB were left so far"),
+    ({}, "ok", "still running, at its tightest 40.0 GiB of room were left so far"),
     ({"slot.limit_bytes": 41 * GIB}, "ok", "still running, at its tightest 1.0 GiB of its limit were left so far"),
 ]
 
@@ -261,6 +261,6 @@ def test_each_run_has_its_verdict(make, report):
     job = report.json()["jobs"][0]
     assert [run["verdict_code"] for run in job["runs"]] == ["ok", "refused_limit"]
     shown = report.run("--job", "train").stdout
-    assert shown.count("\n  at its tightest 40.0 GiB were left\n") == shown.count("\n  refused 2 times for its limit;") == 1
+    assert shown.count("\n  at its tightest 40.0 GiB of room were left\n") == shown.count("\n  refused 2 times for its limit;") == 1
 
 

@@ -373,9 +373,9 @@ def test_exit_status_and_verdict_at_the_edge(sweep, model):
     found = tell(sweep, model, status=FITS_NOT)
     assert found["fits"] is False and found["room_bytes"] == size - 4096 and found["reserve_bytes"] == RESERVE
     done = sweep.run(f"--fits={model}")
-    assert done.returncode == FITS_NOT and f"does not fit: {size / MIB:.1f} MiB may be taken now (above the reserve of 1.0 GiB), 4.0 KiB are missing" in done.stdout
+    assert done.returncode == FITS_NOT and f"does not fit: room {size / MIB:.1f} MiB now (above the reserve of 1.0 GiB), 4.0 KiB are missing" in done.stdout
     done = sweep.run(f"--fits={model}", SPARKGUARD_LIMIT="1M")
-    assert done.returncode == FITS_NOT and "1.0 MiB may be taken" in done.stdout
+    assert done.returncode == FITS_NOT and "room 1.0 MiB now" in done.stdout
 
 
 def test_an_unknown_machine_is_no_fit(sweep, model):

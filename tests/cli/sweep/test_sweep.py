@@ -599,7 +599,7 @@ TRAIN_PLAN = ("batch=2,4,8,16,32 accum=1", "python train.py --batch {batch} --ac
 def seed(sweep):
     """The record of the methodology's first table, on a machine of 119 GB."""
     runs = [recorded(i, "ok", gb * GB) for i, gb in enumerate(SFT.values())]
-    note = "would need 147.6 GiB, 110.8 GiB left (4 points, grows with batch^1.0)"
+    note = "would need 147.6 GiB, 110.8 GiB of room (4 points, grows with batch^1.0)"
     runs.append(recorded(4, "not started", None, duration_ns=None, note=note, predicted_bytes=158_472_000_000, attempts=0, exit_code=None))
     sweep.record(*TRAIN_PLAN, runs)
     return sweep

@@ -98,7 +98,7 @@ def look(sim, variables, job="asker"):
     memory = next(finding for finding in findings if finding["id"] == "memory")["figures"]
     assert sorted(path.name for path in sim.guard.directory.iterdir()) == before
     check = run("sparkguard", f"--job={job}", "--check", "true")
-    number, unit = re.search(r"so that ([\d.]+) (\w+) could be had now", check).groups()
+    number, unit = re.search(r"room ([\d.]+) (\w+) now", check).groups()
     return SimpleNamespace(
         report=max(0, report["usable_bytes"] - report["reserve_bytes"]),
         device=report["device_room_bytes"],

@@ -104,7 +104,7 @@ static bool has_room(struct check *check)
                         : bytes_less(model->machine.usable_bytes, model->machine.reserve_bytes);
     if (room < ROOM_LEAST)
         check_add(check, "room", CHECK_WARNING, copy("end what holds memory (sparkguard-report), then measure again"),
-                  "%s could be had now; it takes %s to measure without harm", text_size(left, room),
+                  "%s of room; it takes %s to measure without harm", text_size(left, room),
                   text_size(least, ROOM_LEAST));
     return room >= ROOM_LEAST;
 }

@@ -187,10 +187,10 @@ void check_surroundings_options(struct check *check)
         check_add(check, id, left == 0 ? CHECK_WARNING : CHECK_OK,
                   usable_bytes == 0 ? copy("end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE")
                                     : NULL,
-                  "%s; reserve %s%s, so that %s could be had now", set, text_size(reserve, machine->reserve_bytes),
+                  "%s; reserve %s%s, room %s now", set, text_size(reserve, machine->reserve_bytes),
                   machine->is_limit_bound ? ", limit by " SG_BOUNDS_FILE : "", text_size(usable, left));
         judge_claim(check, model, left, bytes_min(limit, machine->most_bytes));
     } else {
-        check_add(check, id, CHECK_OK, NULL, "%s; how much could be had now is not known", set);
+        check_add(check, id, CHECK_OK, NULL, "%s; the room is not known", set);
     }
 }

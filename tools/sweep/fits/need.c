@@ -140,10 +140,10 @@ static void put_verdict(const struct fits_need *need, const struct fits_headroom
     else if (verdict == FITS_CANNOT_TELL)
         line = missing_text(need);
     else if (fits)
-        line = text_format("fits: %s may be taken now (above the reserve of %s), %s of it stay free", headroom_size,
-                           reserve, difference);
+        line = text_format("fits: room %s now (above the reserve of %s), %s of it stay free", headroom_size, reserve,
+                           difference);
     else
-        line = text_format("does not fit: %s may be taken now (above the reserve of %s), %s are missing", headroom_size,
+        line = text_format("does not fit: room %s now (above the reserve of %s), %s are missing", headroom_size,
                            reserve, difference);
     style_words(style, 0, verdict == FITS_CANNOT_TELL ? STYLE_YELLOW : fits ? STYLE_GREEN : STYLE_RED, line);
     free(line);
