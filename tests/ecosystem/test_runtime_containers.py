@@ -393,7 +393,7 @@ def test_two_containers_that_share_and_the_host_get_exactly_what_fits(engine, gu
     done = guard.run([guard.build / "tests/programs/admit_take", "malloc", "4G", "largest"], env=environment)
     answer, largest = done.stdout.split()
     assert int(largest) in range(3 * GIB - NEAR, 3 * GIB + 1) and answer == "ENOMEM"
-    assert "; largest other: job train, 3.0 GiB; " in done.stderr.splitlines()[0]
+    assert "; largest other: job train, 3.0 GiB; " in done.stderr.splitlines()[1]
     running = {name: job["live_bytes"] >> 30 for name, job in engine.jobs().items() if job["live_bytes"] > GIB}
     assert running == {"train": 3, "serve": 2}
     _, stderr = serve.communicate("\n", timeout=60)

@@ -32,37 +32,48 @@ static uint64_t asked_bytes(const struct sg_request *request)
     return request->size_bytes > replaced ? request->size_bytes - replaced : request->size_bytes;
 }
 
-static void add_pool(struct sg_text *text, const struct sg_answer *answer)
+/* Who has set what was kept. */
+enum source {
+    BY_OPTION,
+    BY_BOUND, /* the administrator, for all jobs of the user */
+    BY_SET    /* sparkguard --set */
+};
+
+static enum source source_of(uint32_t bound, uint64_t kept_bytes, uint64_t set_bytes)
 {
-    if (answer->pooled_bytes == 0)
-        return;
-    sg_text_add(text, "; the driver's pool may hold up to ");
-    sg_text_add_size(text, answer->pooled_bytes);
-    sg_text_add(text, " (echo 2 | sudo tee /proc/sys/vm/drop_caches)");
+    if ((sg_load_relaxed(&sg_own->slot.flags) & bound) != 0)
+        return BY_BOUND;
+    return set_bytes != 0 && set_bytes == kept_bytes ? BY_SET : BY_OPTION;
 }
 
-/* Appends " (SPARKGUARD_LIMIT)", or who else has set what was kept. */
-static void add_source(struct sg_text *text, const char *option, uint32_t bound, uint64_t kept_bytes,
-                       uint64_t set_bytes)
+static enum source source_of_limit(const struct sg_answer *answer)
 {
-    bool is_bound = (sg_load_relaxed(&sg_own->slot.flags) & bound) != 0;
-    bool is_set = set_bytes != 0 && set_bytes == kept_bytes;
+    return source_of(answer->kept_bytes == sg_own->slot.limit_bytes ? SG_SLOT_LIMIT_BOUND : 0, answer->kept_bytes,
+                     sg_load(&sg_settings.limit_bytes));
+}
+
+static enum source source_of_reserve(const struct sg_answer *answer)
+{
+    bool is_machine = answer->reason == SG_REASON_RESERVE && answer->cgroup_bytes == 0;
+    return source_of(is_machine ? SG_SLOT_RESERVE_BOUND : 0, answer->kept_bytes, sg_load(&sg_settings.reserve_bytes));
+}
+
+static void add_source(struct sg_text *text, const char *option, enum source source)
+{
     sg_text_add(text, " (");
-    sg_text_add(text, is_bound ? SG_BOUNDS_FILE : is_set ? "sparkguard --set" : option);
+    sg_text_add(text, source == BY_BOUND ? SG_BOUNDS_FILE : source == BY_SET ? "sparkguard --set" : option);
     sg_text_add(text, ")");
 }
 
 static void add_reason(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
 {
-    bool is_machine;
     switch (answer->reason) {
     case SG_REASON_LIMIT:
         sg_text_add_size(text, answer->usable_bytes);
         sg_text_add(text, " left of the ");
         sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " this job may hold");
-        add_source(text, "SPARKGUARD_LIMIT", answer->kept_bytes == sg_own->slot.limit_bytes ? SG_SLOT_LIMIT_BOUND : 0,
-                   answer->kept_bytes, sg_load(&sg_settings.limit_bytes));
+        add_source(text, "SPARKGUARD_LIMIT", source_of_limit(answer));
         return;
     case SG_REASON_DEVICE:
         sg_text_add_size(text, answer->usable_bytes);
@@ -83,15 +94,12 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
         sg_text_add(text, ", ");
         sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " kept in reserve");
-        is_machine = answer->reason == SG_REASON_RESERVE && answer->cgroup_bytes == 0;
-        add_source(text, "SPARKGUARD_RESERVE", is_machine ? SG_SLOT_RESERVE_BOUND : 0, answer->kept_bytes,
-                   sg_load(&sg_settings.reserve_bytes));
+        add_source(text, "SPARKGUARD_RESERVE", source_of_reserve(answer));
         if (answer->claimed_bytes != 0 && answer->reason == SG_REASON_RESERVE) {
             sg_text_add(text, ", ");
             sg_text_add_size(text, answer->claimed_bytes);
             sg_text_add(text, " claimed by other jobs");
         }
-        add_pool(text, answer);
         return;
     }
 }
@@ -137,8 +145,12 @@ static bool is_large(const struct sg_request *request)
     return asked_bytes(request) >= sg_options.large_bytes || request->wording.block_bytes >= sg_options.large_bytes;
 }
 
-/* Bytes that were missing for the request; 0: more than there is, or unknown. */
-static uint64_t missing_bytes(const struct sg_request *request, const struct sg_answer *answer)
+/* What a request and the reserve that it must leave need together, and what there is of both at all; 0: unknown. */
+struct need {
+    uint64_t bytes, whole_bytes;
+};
+
+static struct need need_of(const struct sg_request *request, const struct sg_answer *answer)
 {
     bool is_limit = answer->reason == SG_REASON_LIMIT, is_device = answer->reason == SG_REASON_DEVICE;
     uint64_t replaced = request->replaced_bytes < request->size_bytes ? request->replaced_bytes : 0;
@@ -147,31 +159,97 @@ static uint64_t missing_bytes(const struct sg_request *request, const struct sg_
                                  : sg_pool_room_with_lists(request) - replaced;
     uint64_t whole = is_device ? request->card.total_bytes : sg_load_relaxed(&sg_own->machine.total_bytes);
     uint64_t kept = is_limit ? 0 : answer->kept_bytes;
-    if (asked > whole || kept > whole - asked || asked + kept <= answer->usable_bytes)
-        return 0;
-    return asked + kept - answer->usable_bytes + (is_limit ? answer->over_limit_bytes : 0);
+    return (struct need){.bytes = asked > UINT64_MAX - kept ? UINT64_MAX : asked + kept, .whole_bytes = whole};
 }
 
-/* Appends who holds the rest, and what would have been enough. Nothing of that helps a request for more than there is.
- */
+/* Bytes that were missing for the request; 0: more than there is, or unknown. */
+static uint64_t missing_bytes(const struct sg_request *request, const struct sg_answer *answer)
+{
+    const struct need need = need_of(request, answer);
+    if (need.bytes > need.whole_bytes || need.bytes <= answer->usable_bytes)
+        return 0;
+    return need.bytes - answer->usable_bytes + (answer->reason == SG_REASON_LIMIT ? answer->over_limit_bytes : 0);
+}
+
+/* Appends the setting of a limit "1.6 GiB", as a shell takes it: "SPARKGUARD_LIMIT=1.6G". */
+static void add_limit(struct sg_text *text, const struct sg_answer *answer, const char *size)
+{
+    char value[16];
+    size_t digits = 0;
+    enum source source = source_of_limit(answer);
+    for (; size[digits] != ' '; digits++)
+        value[digits] = size[digits];
+    value[digits] = size[digits + 1];
+    value[digits + 1] = '\0';
+    if (source == BY_BOUND) {
+        sg_text_add(text, "a smaller request, or ask who keeps " SG_BOUNDS_FILE);
+        return;
+    }
+    sg_text_add(text, source == BY_SET ? "sparkguard --set " : "SPARKGUARD_LIMIT=");
+    if (source == BY_SET) {
+        sg_text_add(text, sg_options.job);
+        sg_text_add(text, " limit=");
+    }
+    sg_text_add(text, value);
+}
+
+/* Appends how the machine, a cgroup or a device may get room, and who holds most of it. */
+static void add_room(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
+{
+    size_t begin = text->length;
+    if (answer->pooled_bytes != 0) {
+        sg_text_add(text, "echo 2 | sudo tee /proc/sys/vm/drop_caches; the driver's pool may hold up to ");
+        sg_text_add_size(text, answer->pooled_bytes);
+        return;
+    }
+    sg_text_add(text, "end or shrink another program");
+    size_t end = text->length;
+    sg_holder_add(text, request, answer);
+    if (text->length != end)
+        return;
+    text->length = begin; /* nobody else holds much */
+    sg_text_add(text, answer->cgroup_bytes != 0 ? "a larger limit of the cgroup" : "a smaller request");
+}
+
+/* For a request that no room would be enough for. */
+static void add_smaller(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
+{
+    const struct need need = need_of(request, answer);
+    sg_text_add(text, "a smaller request");
+    if (need.whole_bytes == 0 || need.bytes <= need.whole_bytes)
+        return;
+    sg_text_add(text, "; this one needs more than this ");
+    sg_text_add(text, answer->reason == SG_REASON_DEVICE ? "device has" : "machine has");
+    if (answer->reason != SG_REASON_LIMIT)
+        sg_text_add(text, " above its reserve");
+}
+
+/* Appends the next step, who holds the rest, and what would have been enough. Nothing of that helps a request for more
+ * than there is. */
 static void add_way_out(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
 {
     char size[16];
     uint64_t missing = missing_bytes(request, answer);
-    if (missing == 0)
+    bool is_limit = answer->reason == SG_REASON_LIMIT, is_device = answer->reason == SG_REASON_DEVICE;
+    sg_text_add(text, "try: ");
+    if (missing == 0) {
+        add_smaller(text, request, answer);
         return;
-    sg_holder_add(text, request, answer);
-    bool is_limit = answer->reason == SG_REASON_LIMIT;
-    if (is_limit)
+    }
+    if (is_limit) {
         sg_format_limit_up(size, answer->kept_bytes + missing, answer->kept_bytes);
-    else
+        add_limit(text, answer, size);
+        sg_holder_add(text, request, answer);
+    } else {
         sg_format_size_up(size, missing);
+        add_room(text, request, answer);
+    }
     sg_text_add(text, is_limit ? "; a limit of " : "; ");
     sg_text_add(text, size);
-    if (answer->reason == SG_REASON_DEVICE)
-        sg_text_add(text, " more of the device's memory");
-    else if (!is_limit)
-        sg_text_add(text, answer->cgroup_bytes != 0 ? " more of the cgroup's memory" : " more of the machine's memory");
+    if (!is_limit)
+        sg_text_add(text, is_device                   ? " more of the device's memory"
+                          : answer->cgroup_bytes != 0 ? " more of the cgroup's memory"
+                                                      : " more of the machine's memory");
     sg_text_add(text, " would have been enough for this request");
 }
 
@@ -242,8 +320,9 @@ static void add_report(struct sg_text *text)
 
 static void print_refusal(const struct sg_request *request, const struct sg_answer *answer)
 {
-    char line[720]; /* of the 4 KiB that a handler may have: the longest line has some 680 */
-    struct sg_text text = sg_text_begin(line, sizeof line);
+    enum { WAY_OUT = 320 };
+    char lines[880]; /* of the 4 KiB that a handler may have: the longest first line has some 550 */
+    struct sg_text text = sg_text_begin(lines, sizeof lines - WAY_OUT);
     sg_text_add(&text, sg_self_check_is_observed(request) ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->wording.call);
     sg_text_add(&text, " of ");
@@ -263,11 +342,12 @@ static void print_refusal(const struct sg_request *request, const struct sg_answ
     sg_text_add(&text, ", peak ");
     sg_text_add_size(&text, sg_load(&sg_own->peak_seen_bytes));
     add_report(&text);
-    add_way_out(&text, request, answer);
     (void)add_unreported(&text, "; and ", 1);
+    struct sg_text way_out = sg_text_begin(lines + text.length + 1, sizeof lines - text.length - 1);
+    add_way_out(&way_out, request, answer);
     sg_store_relaxed(&sg_refusal_last.reported_count, refused_count());
     sg_store_relaxed(&sg_refusal_last.reported_ns, sg_clock_ns(CLOCK_MONOTONIC));
-    sg_log_line(line);
+    sg_log_lines(lines, way_out.bytes);
 }
 
 void sg_refusal_report_rest(void)

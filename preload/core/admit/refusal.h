@@ -9,7 +9,7 @@
 #include "base/compiler.h"
 
 /* Counts a refused request (in observe mode, one that would have been refused) and adds it to the segment; `answer` has
- * the reason. A large one also gets a line on stderr, unless one was written a moment ago. Any thread, without the
+ * the reason. A large one also gets two lines on stderr, unless some were written a moment ago. Any thread, without the
  * decision lock. */
 void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer);
 

@@ -13,11 +13,19 @@
 #include <string.h>
 
 static struct {
-    uint32_t is_known;
-    uint32_t is_open;
+    uint16_t is_known;
+    uint16_t is_open;
+    uint32_t columns; /* of the terminal; 0: unknown, or it is none */
     dev_t device;
     ino_t inode;
 } error_output SG_AT_START;
+
+/* Asked at the start alone: a filter that a program installs later may allow TCGETS and end the process for this. */
+static uint32_t terminal_columns(void)
+{
+    uint16_t size[4] = {0}; /* the kernel's struct winsize: rows, columns, pixels */
+    return sg_syscall(SYS_ioctl, 2, TIOCGWINSZ, (long)size, 0, 0, 0) == 0 ? size[1] : 0;
+}
 
 void sg_log_begin(void)
 {
@@ -28,6 +36,7 @@ void sg_log_begin(void)
         error_output.is_open = 1;
         error_output.device = now.st_dev;
         error_output.inode = now.st_ino;
+        error_output.columns = S_ISCHR(now.st_mode) ? terminal_columns() : 0;
     }
     error_output.is_known = 1;
 }
@@ -57,18 +66,52 @@ static bool would_block(void)
     return sg_syscall(SYS_ppoll, (long)&poll, 1, (long)&at_once, 0, 8, 0) != 1 || (poll.revents & POLLOUT) == 0;
 }
 
-void sg_log_line(const char *line)
+/* Appends a line, cut to what is left of `capacity`, and a newline. Paths and values in it may contain control
+ * characters. Returns the new length. */
+static size_t add_line(char *text, size_t length, size_t capacity, const char *line)
+{
+    for (; *line != '\0' && length + 1 < capacity; line++)
+        text[length++] = (unsigned char)*line < ' ' || *line == 0x7f ? '?' : *line;
+    text[length++] = '\n';
+    return length;
+}
+
+/* Breaks lines that are longer than `columns` at their spaces. A word that is longer stays whole. */
+static void wrap(char *text, size_t length, size_t columns)
+{
+    size_t begin = 0, space = 0; /* of the row; its last space, 0: none */
+    for (size_t i = 0; i < length; i++) {
+        bool is_end = text[i] == '\n';
+        space = text[i] == ' ' ? i : space;
+        if (i >= begin + columns && !is_end && space > begin) {
+            text[space] = '\n';
+            begin = space + 1;
+        }
+        begin = is_end ? i + 1 : begin;
+    }
+}
+
+void sg_log_lines(const char *first, const char *second)
 {
     static const char line_begin[] = "\r\033[K"; /* the cursor may stand behind a progress bar: erase that */
-    char buffer[1024 + sizeof line_begin];
+    enum { MOST = 1024 };
+    char buffer[sizeof line_begin + MOST + 2];
     if (!is_error_output() || would_block())
         return;
-    size_t begin = is_terminal() ? sizeof line_begin - 1 : 0, length = strnlen(line, 1024);
+    size_t begin = is_terminal() ? sizeof line_begin - 1 : 0, length = 0;
     memcpy(buffer, line_begin, begin);
-    for (size_t i = 0; i < length; i++) /* paths and values in the line may contain control characters */
-        buffer[begin + i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? '?' : line[i];
-    buffer[begin + length] = '\n';
-    (void)sg_file_write(2, buffer, begin + length + 1);
+    char *text = buffer + begin;
+    length = add_line(text, length, MOST + 1, first);
+    if (second != NULL && length < MOST)
+        length = add_line(text, length, MOST + 1, second);
+    if (begin != 0 && error_output.columns != 0)
+        wrap(text, length, error_output.columns);
+    (void)sg_file_write(2, buffer, begin + length);
+}
+
+void sg_log_line(const char *line)
+{
+    sg_log_lines(line, NULL);
 }
 
 bool sg_log_may_speak(uint64_t *last_ns)

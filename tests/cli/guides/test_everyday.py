@@ -29,7 +29,7 @@ def shown_of_all(text):
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d", "TIME", "\n".join(lines))
     text = re.sub(r"[█▉▊▋▌▍▎▏]+", "BAR", re.sub(r"job \d{8}T\d{6}-\d+", "job NAME", text))
     text = re.sub(r"\S*/python3\S*", "python3", text)
-    text = re.sub(r"[\d.]+ (?:[KMG]i)?B\b|\b\d+ %|\b[\d.]+ (?:s|ms)\b|\b\d+\b", "N", text)
+    text = re.sub(r"[\d.]+ (?:[KMG]i)?B\b|\b[\d.]+[KMG]\b|\b\d+ %|\b[\d.]+ (?:s|ms)\b|\b\d+\b", "N", text)
     return re.sub(r"\s+", " ", text).strip()
 
 

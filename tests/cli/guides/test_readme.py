@@ -87,7 +87,7 @@ def test_contributing_says_how_long_the_tests_take_and_the_licence():
 
 def normal(text):
     text = re.sub(r"[\d.]+ (?:[KMG]i)?B\b", "SIZE", text)
-    text = re.sub(r"\bran [\d.]+ s\b", "ran TIME", text)
+    text = re.sub(r"\bran [\d.]+ s\b", "ran TIME", re.sub(r"LIMIT=[\d.]+[KMG]", "LIMIT=SIZE", text))
     return re.sub(r"sparkguard-report \d+", "sparkguard-report PID", text)
 
 
@@ -100,7 +100,7 @@ def test_the_lines_of_a_run_and_of_a_refusal_are_those_of_the_program(tools, tmp
     command = ["sparkguard", "--job", "train", "--limit", "200M", sys.executable, "-S", "train.py"]
     done = subprocess.run(command, executable=tools / "sparkguard", cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    refused, *summary = done.stderr.splitlines()
+    refused, way_out, *summary = done.stderr.splitlines()
     assert normal("\n".join(summary)) == normal(re.sub("^    ", "", shown.rstrip("\n"), flags=re.MULTILINE))
-    told = re.search(r"^    (sparkguard: refused .*)\n    (.*)$", section("When something is refused"), re.MULTILINE)
-    assert normal(refused) == normal(f"{told[1]} {told[2]}")
+    told = re.search(r"^    (sparkguard: refused .*)\n    (.*)\n    (try: .*)$", section("When something is refused"), re.MULTILINE)
+    assert (normal(refused), normal(way_out)) == (normal(f"{told[1]} {told[2]}"), normal(told[3]))

@@ -1,4 +1,4 @@
-"""The heap: every function counted to the byte, refused by its own contract, and said in one line.
+"""The heap: every function counted to the byte, refused by its own contract, and said in two lines.
 
 The programs heap_* check the library's figures from inside, in place, against malloc_usable_size; see heap_case.h.
 """
@@ -49,7 +49,8 @@ CASES = """
     blocks_in_exit_handlers_are_counted
 """.split()
 SIZE = r"\d+(\.\d)? [KMG]?i?B"
-TAIL = rf"; this process holds {SIZE}, peak {SIZE}; see sparkguard-report (\d+)(?:; .*enough for this request)?"
+TAIL = rf"; this process holds {SIZE}, peak {SIZE}; see sparkguard-report (\d+)"
+TRY = r"try: .+; .* would have been enough for this request"
 
 
 def run(guard, name, *arguments, env=None, **options):
@@ -71,6 +72,13 @@ def shared_library(folder, name, source):
 
 def lines(done):
     return [line for line in done.stderr.splitlines() if line.startswith("sparkguard")]
+
+
+def refusal_line(done):
+    """The first line of the only refusal; the second one is the next step."""
+    line, way_out = done.stderr.splitlines()
+    assert re.fullmatch(TRY, way_out), way_out
+    return line
 
 
 # ---- what counts ----
@@ -148,7 +156,7 @@ def test_report_of_a_running_program_tells_its_live_bytes(guard):
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_refused_by_its_own_contract(guard, function):
     done = run(guard, "heap_refused", function, env={"SPARKGUARD_LIMIT": "32M"})
-    (line,) = done.stderr.splitlines()
+    line = refusal_line(done)
     assert line.startswith(f"sparkguard: refused {function} of 16.0 MiB: ")
     entry = done.process()
     assert entry["refused_count"] == 1 and entry["refused_bytes"] == 16 << 20
@@ -160,7 +168,7 @@ def test_refused_by_its_own_contract(guard, function):
 
 def test_limit_message_names_sizes_variable_and_pid(guard):
     done = run(guard, "heap_cases", "refuse_twenty_mebibytes_more", env={"SPARKGUARD_LIMIT": "32M"})
-    (line,) = done.stderr.splitlines()
+    line = refusal_line(done)
     why = r"1[12]\.\d MiB left of the 32\.0 MiB this job may hold \(SPARKGUARD_LIMIT\)"
     pattern = rf"sparkguard: refused calloc of 20\.0 MiB: {why}{TAIL}"
     match = re.fullmatch(pattern, line)
@@ -175,7 +183,7 @@ def test_reserve_message_is_the_one_of_the_interface(guard, tmp_path):
     done = run(guard, "heap_cases", "refuse_twenty_mebibytes_more", env={**env, "SPARKGUARD_LIMIT": None})
     why = rf"{SIZE} usable, 2\.0 GiB kept in reserve \(SPARKGUARD_RESERVE\)"
     pattern = rf"sparkguard: refused calloc of 20\.0 MiB: {why}{TAIL}"
-    match = re.fullmatch(pattern, done.stderr.strip())
+    match = re.fullmatch(pattern, refusal_line(done))
     assert match and match.groups()[-1] == str(done.pid), done.stderr
 
 
@@ -191,9 +199,9 @@ def test_a_thousand_refusals_at_once_say_one_line_a_second(guard):
 
 def test_limit_that_no_program_runs_within_is_told_of_and_refusals_are_counted(guard):
     done = run(guard, "heap_cases", "refuse_for_more_than_a_second", env={"SPARKGUARD_LIMIT": "15M"})
-    warning, refusal, rest = done.stderr.splitlines()
+    warning, refusal, way_out, rest = done.stderr.splitlines()
     assert warning == "sparkguard: SPARKGUARD_LIMIT=15M is less than any program needs (16 MiB): nearly every request will be refused"
-    assert refusal.startswith("sparkguard: refused malloc of ") and " more refused in " in rest
+    assert refusal.startswith("sparkguard: refused malloc of ") and way_out.startswith("try: ") and " more refused in " in rest
 
 
 def test_refusals_go_on_to_be_said_once_a_second(guard):
@@ -206,7 +214,7 @@ def test_refusals_go_on_to_be_said_once_a_second(guard):
 def test_refused_small_growth_of_a_large_block_names_block_and_growth(guard):
     """As a shell's string that grows by a few bytes and does not fit any more."""
     done = run(guard, "heap_grow", 2000, 1, 400, env={"SPARKGUARD_LIMIT": "64M"})
-    (line,) = done.stderr.splitlines()
+    line = refusal_line(done)
     why = r"\d+(\.\d)? K?i?B left of the 64\.0 MiB this job may hold \(SPARKGUARD_LIMIT\)"
     assert re.fullmatch(rf"sparkguard: refused realloc of 6[34]\.\d MiB \((4|64)\.0 KiB more\): {why}{TAIL}", line), line
     (refusal,) = done.process()["refusals"]

@@ -53,8 +53,11 @@ def cases(tmp_path):
 
 def normal(text, is_alone):
     largest = r"; largest other: .+? \d+, ([\d.]+ \w+)(, unguarded|, another user's)?;"
+    if is_alone:
+        text = re.sub(f"end or shrink another program{largest}", "a smaller request;", text)
     text = re.sub(largest, ";" if is_alone else r"; largest other: NAME PID, \1\2;", text)
     text = re.sub(r"[\d.]+ (?:[KMGT]i)?B\b", "SIZE", text)
+    text = re.sub(r"LIMIT=[\d.]+[KMGT]", "LIMIT=SIZE", text)
     text = re.sub(r"sparkguard-report \d+", "sparkguard-report PID", text)
     text = re.sub(r"([\d,]+) more (that would have been )?refused in (?:\d+ ms|[\d.]+ s)", r"N more \2refused in TIME", text)
     return "".join(dict.fromkeys(text.splitlines(keepends=True)))  # a slow machine says a line once more

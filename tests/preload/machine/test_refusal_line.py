@@ -1,10 +1,11 @@
-"""What the line of a refusal says beside its figures: who holds the rest, what would have been enough, how many more."""
+"""What the lines of a refusal say beside its figures: the next step, who holds the rest, what would have been enough, how many more."""
 
 import mmap
 import os
 import re
 import subprocess
 import sys
+import termios
 
 import pytest
 from holding import HOLD, Holder, machine
@@ -28,11 +29,17 @@ def ask(guard, *sizes, env=None, code=ASK, **options):
     return done
 
 
+def way_out(done):
+    """The second line of the only refusal: the next step."""
+    _, line = done.stderr.splitlines()
+    return line
+
+
 def ask_until(guard, pattern, env):
     """Asks for 1 GiB until the refusal says so. Until then it names a process that is not the test's: this machine may have a larger one."""
 
     def is_said():
-        line = ask(guard, GIB, env=env).stderr.strip()
+        line = way_out(ask(guard, GIB, env=env))
         is_here = re.search(pattern, line) is not None
         assert is_here or re.search(r"; largest other: .+ \d+, [\d.]+ GiB, (unguarded|another user's); ", line), line
         return is_here
@@ -46,10 +53,10 @@ def comm(pid):
 
 
 def test_the_limit_that_would_have_been_enough_is_enough(guard):
-    line = ask(guard, 48 * MIB, 30 * MIB, env={"SPARKGUARD_LIMIT": "64M"}).stderr.strip()
-    match = re.search(r"; see sparkguard-report \d+; a limit of ([\d.]+) MiB would have been enough for this request$", line)
+    line = way_out(ask(guard, 48 * MIB, 30 * MIB, env={"SPARKGUARD_LIMIT": "64M"}))
+    match = re.fullmatch(r"try: SPARKGUARD_LIMIT=(([\d.]+)M); a limit of \2 MiB would have been enough for this request", line)
     assert match, line
-    done = ask(guard, 48 * MIB, 30 * MIB, env={"SPARKGUARD_LIMIT": match[1] + "M"})
+    done = ask(guard, 48 * MIB, 30 * MIB, env={"SPARKGUARD_LIMIT": match[1]})
     assert (done.stdout, done.stderr) == ("granted\ngranted\n", "")
 
 
@@ -64,16 +71,17 @@ def test_a_job_far_over_its_limit_is_told_a_limit_that_holds_what_it_has(guard):
 
 
 def test_what_would_have_been_enough_for_the_reserve(guard, tmp_path):
-    line = ask(guard, 300 * MIB, env=machine(tmp_path, GIB, 200 * MIB)).stderr.strip()
-    match = re.search(r": ([\d.]+) MiB usable, 64\.0 MiB kept in reserve .*; ([\d.]+) MiB more of the machine's memory would have been enough for this request$", line)
+    line = ask(guard, 300 * MIB, env=machine(tmp_path, GIB, 200 * MIB)).stderr
+    match = re.search(r": ([\d.]+) MiB usable, 64\.0 MiB kept in reserve .*\ntry: .*; ([\d.]+) MiB more of the machine's memory would have been enough for this request\n$", line)
     assert match, line
     assert abs(float(match[2]) - (300 + 64 - float(match[1]))) < 0.25
 
 
 @pytest.mark.parametrize("size", [1 << 43, 2 * GIB])
 def test_nothing_would_have_been_enough_for_more_than_there_is(guard, tmp_path, size):
-    line = ask(guard, size, env=machine(tmp_path, GIB, 900 * MIB)).stderr.strip()
-    assert re.search(r"; see sparkguard-report \d+$", line), line
+    line = ask(guard, size, env=machine(tmp_path, GIB, 900 * MIB)).stderr
+    why = "try: a smaller request; this one needs more than this machine has above its reserve"
+    assert re.search(rf"; see sparkguard-report \d+\n{why}\n$", line), line
 
 
 MAP_FILE = """
@@ -102,8 +110,8 @@ def test_the_largest_process_of_the_job_is_named_for_a_limit(guard):
     with Holder(guard, 20 * MIB, env), Holder(guard, 120 * MIB, env) as pid:
         with Holder(guard, 90 * MIB, {**env, "SPARKGUARD_JOB": "other"}):
             name = comm(pid)
-            line = ask(guard, 90 * MIB, env=env).stderr.strip()
-    match = re.search(rf"; largest other: {re.escape(name)} {pid}, (12\d\.\d) MiB; a limit of ([\d.]+) MiB would have been enough for this request$", line)
+            line = way_out(ask(guard, 90 * MIB, env=env))
+    match = re.fullmatch(rf"try: SPARKGUARD_LIMIT=[\d.]+M; largest other: {re.escape(name)} {pid}, (12\d\.\d) MiB; a limit of ([\d.]+) MiB would have been enough for this request", line)
     assert match, line
 
 
@@ -111,7 +119,7 @@ def test_the_largest_guarded_process_is_named_for_the_reserve(guard, tmp_path):
     """3 GiB that are promised and untouched: no other process of this machine shows them."""
     env = machine(tmp_path, 4 * GIB, 7 * GIB // 2)
     with Holder(guard, 3 * GIB, env) as pid:
-        ask_until(guard, rf"; largest other: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more of the machine's memory would have been enough for this request$", env)
+        ask_until(guard, rf"^try: end or shrink another program; largest other: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more of the machine's memory would have been enough for this request$", env)
 
 
 OTHER_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -145,7 +153,7 @@ def test_the_largest_unguarded_process_is_named(guard, tmp_path):
     env = machine(tmp_path, GIB, 100 * MIB)
     with Holder(guard, 400 * MIB, None, is_guarded=False, touch="m.write(bytes(400 << 20))") as pid:
         assert anonymous_bytes(pid) >= 400 * MIB
-        line = ask(guard, 200 * MIB, env=env).stderr.strip()
+        line = way_out(ask(guard, 200 * MIB, env=env))
         match = re.search(r"; largest other: .+? (\d+), ([\d.]+) ([MG])iB, (unguarded|another user's); [\d.]+ MiB more", line)
         assert match, line
         named, others = int(match[1]), [int(p) for p in os.listdir("/proc") if p.isdigit()]
@@ -168,7 +176,8 @@ while first is None or now - first < 1.2:
 print(time.monotonic() - begin)
 """
     done = ask(guard, code=code, env={"SPARKGUARD_LIMIT": "64M"})
-    *lines, end = done.stderr.splitlines()
+    *lines, end = [line for line in done.stderr.splitlines() if not line.startswith("try: ")]
+    assert done.stderr.count("\ntry: ") == len(lines)
     assert 2 <= len(lines) <= 1 + int(float(done.stdout)), "the first at once, and one in each second that has begun since"
     assert all(line.startswith("sparkguard: refused malloc of 200.0 MiB: ") for line in lines)
     assert "more refused" not in lines[0]
@@ -181,7 +190,7 @@ print(time.monotonic() - begin)
 
 
 def test_a_single_refusal_is_told_once(guard):
-    assert ask(guard, 100 * MIB, env={"SPARKGUARD_LIMIT": "64M"}).stderr.count("\n") == 1
+    assert ask(guard, 100 * MIB, env={"SPARKGUARD_LIMIT": "64M"}).stderr.count("\n") == 2
 
 
 def test_a_child_tells_its_own_refusals_only(guard):
@@ -201,9 +210,11 @@ os.waitpid(child, 0)
     assert len(ends) == 1 and ends[0].startswith("sparkguard: and 4 more refused in "), done.stderr
 
 
-def test_on_a_terminal_the_line_begins_at_the_first_column(guard):
+def on_terminal(guard, columns):
+    """What a refused program with a progress bar shows on a terminal."""
     code = "import os; os.write(2, b'\\repoch 3:  41%|####'); " + ASK.strip().replace("\n", "\n")
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
     process = guard.popen([sys.executable, "-S", "-c", code, 100 * MIB], env={"SPARKGUARD_LIMIT": "64M"}, stderr=theirs)
     os.close(theirs)
     process.communicate(timeout=60)
@@ -214,8 +225,23 @@ def test_on_a_terminal_the_line_begins_at_the_first_column(guard):
     except OSError:  # the terminal's other side is closed
         pass
     os.close(ours)
-    assert b"\repoch 3:  41%|####\r\x1b[Ksparkguard: refused malloc of 100.0 MiB" in shown
+    return shown
+
+
+def test_on_a_terminal_the_line_begins_at_the_first_column(guard):
+    shown = on_terminal(guard, 0)
+    assert b"\repoch 3:  41%|####\r\x1b[Ksparkguard: refused malloc of 100.0 MiB" in shown and b"\r\ntry: " in shown
     assert shown.count(b"\x1b") == 1 and shown.endswith(b"\r\n")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_on_a_terminal_words_stay_whole(guard, columns):
+    wide, narrow = on_terminal(guard, 0), on_terminal(guard, columns)
+    rows = narrow.partition(b"\x1b[K")[2].decode().split("\r\n")
+    assert max(map(len, rows)) <= columns < max(map(len, wide.decode().split("\r\n")))
+    joined, whole = " ".join(rows), " ".join(wide.partition(b"\x1b[K")[2].decode().split("\r\n"))
+    figures = r"[\d.]+( \w+|M)?"
+    assert re.sub(figures, "N", joined) == re.sub(figures, "N", whole) and any(row.startswith("try: ") for row in rows)
 
 
 def test_a_file_gets_no_escape_sequence(guard, tmp_path):

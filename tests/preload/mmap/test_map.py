@@ -38,7 +38,8 @@ def test_judged_one_by_one_the_same_counts(guard):
 def test_refused_call_changes_no_mapping(guard, call):
     done = run(guard, "map_refused", call, env={"SPARKGUARD_LIMIT": "32M"})
     name = {"mmap64": "mmap", "mmap_fixed": "mmap", "mremap_dontunmap": "mremap"}.get(call, call)
-    (line,) = done.stderr.splitlines()
+    line, way_out = done.stderr.splitlines()
+    assert way_out.startswith("try: SPARKGUARD_LIMIT="), way_out
     assert line.startswith(f"sparkguard: refused {name} of 16.0 MiB: 12.0 MiB left of the 32.0 MiB "), line
     (refusal,) = done.process()["refusals"]
     assert refusal["call"] == name and refusal["domain"] == "mapped" and refusal["reason"] == "limit"

@@ -49,7 +49,7 @@ def run_with(guard, tour, log, fault=None):
 
 def broken(done):
     """What is wrong with this run of the tour; None if nothing is. Messages may come; crashes, other words may not."""
-    said = [line for line in done.stderr.splitlines() if not line.startswith("sparkguard: ")]
+    said = [line for line in done.stderr.splitlines() if not line.startswith(("sparkguard: ", "try: "))]
     if (done.returncode, done.stdout, said) == (7, SAME, []):
         return None
     return f"status {done.returncode}, said {done.stdout!r}, {done.stderr!r}"

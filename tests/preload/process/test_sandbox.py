@@ -21,7 +21,7 @@ def sandboxed(guard, env=None):
         entry = guard.process(process.pid)
         _, stderr = process.communicate("\n", timeout=60)
         assert process.returncode == 0, stderr
-        assert stderr.startswith("sparkguard: refused malloc of 32.0 TiB") and stderr.count("\n") == 1
+        assert stderr.startswith("sparkguard: refused malloc of 32.0 TiB") and stderr.count("\n") == 2
         return entry
     finally:
         process.kill()

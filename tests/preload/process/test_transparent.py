@@ -196,7 +196,7 @@ def in_fresh_folder(guard, tmp_path, command, **options):
 
 def without_refused_buffers(stderr):
     """sort asks for a share of the machine's memory, less with fewer processors, and takes less when told no: that may be said."""
-    line = r"(?m)^sparkguard: refused malloc of ([\d.]+) (MiB|GiB): .*\n"
+    line = r"(?m)^sparkguard: refused malloc of ([\d.]+) (MiB|GiB): .*\ntry: .*\n"
     sizes = [float(number) * (1024 if unit == "GiB" else 1) for number, unit in re.findall(line, stderr)]
     assert all(mib > 400 for mib in sizes), stderr  # 512 of the cgroup, less 41 in reserve, and what a pipe of three sorts holds
     return re.sub(line, "", stderr)

@@ -156,10 +156,10 @@ print(last)
     assert "alloc of 8.0 GiB refused, " in done.said[2] and done.said[2].endswith(" left (limit)")
 
 
-def test_explain_is_the_sentence_of_a_refusal_and_none_for_others(python):
+def test_explain_is_two_lines_about_a_refusal_and_none_for_others(python):
     done = python("print(sparkguard.explain(caught(Odd, True)))\nprint(sparkguard.explain(caught(Odd, False)))")
     assert "of 8.0 GiB refused, " in done.said[0] and done.said[0].endswith(f"; see sparkguard-report {done.pid}")
-    assert done.said[1] == "None"
+    assert done.said[1:] == ["try: a larger SPARKGUARD_LIMIT", "None"]
 
 
 def test_a_refusal_names_the_line_of_the_program_that_asked(guard, build, tmp_path):
@@ -191,7 +191,7 @@ def test_without_the_guard_or_the_tool_nothing_is_known(python):
     assert python(text, LD_PRELOAD=None).said == ["False [] None"]
     text = "print(sparkguard.is_refusal(error := caught(Odd, True)), sparkguard.refusals(), sparkguard.explain(error))"
     done = python(text, PATH="/nowhere")
-    assert done.said == ["True [] the guard refused a request at <string>:16; sparkguard-report tells more"]
+    assert done.said == ["True [] the guard refused a request at <string>:16", f"try: sparkguard-report {done.pid}"]
 
 
 @pytest.mark.parametrize("options, limit", [([], {}), (["--limit=60G"], {"SPARKGUARD_LIMIT": "60G"})])

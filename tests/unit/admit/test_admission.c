@@ -853,14 +853,17 @@ static int count_lines(const char *text)
     return lines;
 }
 
-/* The line without the part about the largest process of this machine: the test has not started it. */
-static const char *without_holder(const char *line)
+/* The lines as they are where no process of this machine holds much: the test has not started it. */
+static const char *without_holder(const char *lines)
 {
+    static const char other[] = "end or shrink another program; largest other: ", none[] = "a smaller request";
     static char text[1024];
-    snprintf(text, sizeof text, "%s", line);
-    char *holder = strstr(text, "; largest other: "), *rest = holder != NULL ? strchr(holder + 1, ';') : NULL;
-    if (rest != NULL)
-        memmove(holder, rest, strlen(rest) + 1);
+    snprintf(text, sizeof text, "%s", lines);
+    char *holder = strstr(text, other), *rest = holder != NULL ? strchr(holder + sizeof other, ';') : NULL;
+    if (rest != NULL) {
+        memmove(holder + sizeof none - 1, rest, strlen(rest) + 1);
+        memcpy(holder, none, sizeof none - 1);
+    }
     return text;
 }
 
@@ -881,8 +884,9 @@ CHILD_TEST(a_refusal_is_counted_recorded_and_said_once_a_second)
     if (is_within_a_second)
         CHECK_TEXT(without_holder(said()),
                    "sparkguard: refused call of 12.0 GiB: 10.0 GiB usable, 1.0 GiB kept in reserve "
-                   "(SPARKGUARD_RESERVE); this process holds 3.0 GiB, peak 3.0 GiB; 3.0 GiB more of the "
-                   "machine's memory would have been enough for this request\n");
+                   "(SPARKGUARD_RESERVE); this process holds 3.0 GiB, peak 3.0 GiB\n"
+                   "try: a smaller request; 3.0 GiB more of the machine's memory would have been enough for this "
+                   "request\n");
 }
 
 CHILD_TEST(small_refusals_are_all_counted_but_recorded_once_a_second)

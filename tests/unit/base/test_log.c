@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 /* Failures go to the true standard error; descriptor 2 becomes `fd`. */
@@ -53,6 +54,30 @@ CHILD_TEST(a_long_line_is_cut_and_ends)
     expected[1024] = '\n';
     become_error_output(open_file("stderr"));
     sg_log_line(line);
+    check_file("stderr", expected);
+}
+
+/* A datagram is what one write has written. */
+CHILD_TEST(two_lines_are_one_write)
+{
+    int sockets[2];
+    char text[32] = "";
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) == 0);
+    become_error_output(sockets[1]);
+    sg_log_lines("one", "try: \ntwo");
+    CHECK(read(sockets[0], text, sizeof text - 1) == 14);
+    CHECK_TEXT(text, "one\ntry: ?two\n");
+}
+
+CHILD_TEST(two_long_lines_are_cut_together)
+{
+    static char line[900], expected[1026];
+    memset(line, 'x', sizeof line - 1);
+    memset(expected, 'x', 1024);
+    expected[899] = '\n';
+    expected[1024] = '\n';
+    become_error_output(open_file("stderr"));
+    sg_log_lines(line, line);
     check_file("stderr", expected);
 }
 
@@ -110,6 +135,38 @@ CHILD_TEST(a_line_goes_to_a_terminal_put_there_later)
     CHECK(read(terminal, text, sizeof text - 1) == 9);
     CHECK_TEXT(text, "\r\033[Kone\r\n");
     check_file("stderr", "");
+}
+
+static int open_terminal(int *terminal, unsigned short columns)
+{
+    const struct winsize size = {.ws_row = 24, .ws_col = columns};
+    *terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    if (*terminal < 0 || ptsname(*terminal) == NULL || access(ptsname(*terminal), F_OK) != 0)
+        SKIP("no terminals here, is /dev/pts mounted?");
+    CHECK(grantpt(*terminal) == 0 && unlockpt(*terminal) == 0 && ioctl(*terminal, TIOCSWINSZ, &size) == 0);
+    return open(ptsname(*terminal), O_RDWR | O_NOCTTY);
+}
+
+CHILD_TEST(on_a_terminal_lines_are_broken_between_words)
+{
+    char text[96] = "";
+    int terminal;
+    become_error_output(open_terminal(&terminal, 10));
+    sg_log_begin();
+    sg_log_lines("one two three", "0123456789 0123456789a b 0123456 8");
+    CHECK(read(terminal, text, sizeof text - 1) > 0);
+    CHECK_TEXT(text, "\r\033[Kone two\r\nthree\r\n0123456789\r\n0123456789a\r\nb 0123456\r\n8\r\n");
+}
+
+CHILD_TEST(on_a_terminal_without_a_width_lines_are_whole)
+{
+    char text[64] = "";
+    int terminal;
+    become_error_output(open_terminal(&terminal, 0));
+    sg_log_begin();
+    sg_log_line("one two three four");
+    CHECK(read(terminal, text, sizeof text - 1) > 0);
+    CHECK_TEXT(text, "\r\033[Kone two three four\r\n");
 }
 
 CHILD_TEST(nothing_goes_to_a_device_put_there_later)
@@ -217,10 +274,14 @@ int main(void)
         cmocka_unit_test(a_line_goes_to_standard_error),
         cmocka_unit_test(a_line_is_one_line_and_moves_no_cursor),
         cmocka_unit_test(a_long_line_is_cut_and_ends),
+        cmocka_unit_test(two_lines_are_one_write),
+        cmocka_unit_test(two_long_lines_are_cut_together),
         cmocka_unit_test(nothing_goes_into_a_file_put_there_later),
         cmocka_unit_test(another_file_than_the_one_at_the_start_is_left_alone),
         cmocka_unit_test(nothing_goes_into_a_socket_or_pipe_put_there_later),
         cmocka_unit_test(a_line_goes_to_a_terminal_put_there_later),
+        cmocka_unit_test(on_a_terminal_lines_are_broken_between_words),
+        cmocka_unit_test(on_a_terminal_without_a_width_lines_are_whole),
         cmocka_unit_test(nothing_goes_to_a_device_put_there_later),
         cmocka_unit_test(a_standard_error_closed_at_the_start_stays_silent),
         cmocka_unit_test(a_standard_error_closed_later_is_no_fault),

@@ -25,6 +25,12 @@ from . import _guard
 from ._tools import find
 
 _ANSWER = "__sparkguard_refusal__"  # attribute of an exception that was judged
+_NEXT_STEP = {
+    "limit": "a larger SPARKGUARD_LIMIT",
+    "reserve": "a smaller batch, or end another program",
+    "floor": "a smaller batch, or end another program",
+    "device": "a smaller batch",
+}
 
 
 @dataclass(frozen=True)
@@ -127,14 +133,17 @@ def refusals(since: Union[datetime, float, None] = None) -> list[Refusal]:
 
 
 def explain(error: BaseException) -> Optional[str]:
-    """Returns in a sentence what was refused, by which rule and in which line of the program; None if it is no refusal."""
+    """Returns two lines: what was refused, by which rule and in which line of the program; "try:" and the next step.
+
+    None if the exception is no refusal.
+    """
     if not is_refusal(error):
         return None
     place = place_of(error)
     where, found = f" at {place}" if place else "", refusals()
     if not found:
-        return f"the guard refused a request{where}; sparkguard-report tells more"
-    return f"{found[-1]}{where}; see sparkguard-report {os.getpid()}"
+        return f"the guard refused a request{where}\ntry: sparkguard-report {os.getpid()}"
+    return f"{found[-1]}{where}; see sparkguard-report {os.getpid()}\ntry: {_NEXT_STEP[found[-1].reason]}"
 
 
 def _refusal(entry: dict[str, Any]) -> Refusal:
