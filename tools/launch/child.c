@@ -210,10 +210,12 @@ int launch_run(struct launch *launch)
     if (launch->claim.is_wanted)
         launch->started_ns = tool_now_ns(); /* the time in the queue is not the program's */
     if (failure == 0) {
+        launch_refusal_begin(launch); /* before the other helper, whose pipe it would keep open */
         launch_pressure_begin(launch);
         launch_children_begin();
         wait_for_child(launch, &watch);
         launch_pressure_end(launch);
+        launch_refusal_end(launch);
         launch_claim_end(launch);
         launch_children_end(launch);
         return 0;

@@ -37,6 +37,13 @@ struct launch_children {
     const char *unguarded_advice; /* why it ran unguarded, and what to do; the end of a sentence that its name begins */
 };
 
+/* --on-refusal. */
+struct launch_refusal {
+    const char *command; /* NULL: none */
+    pid_t helper;        /* 0: none */
+    int to_helper;       /* a pipe; the helper ends when this end is closed */
+};
+
 struct launch {
     const char *value[SG_OPTION_COUNT]; /* values from the command line, else NULL */
     const char *library;                /* --library */
@@ -51,6 +58,7 @@ struct launch {
     uint64_t jail_bytes;             /* --jail; 0: none */
     struct launch_claim claim;       /* --claim and what belongs to it */
     struct launch_pressure pressure; /* --on-pressure */
+    struct launch_refusal refusal;   /* --on-refusal */
     unsigned complaints;             /* number of invalid values */
     char **program;                  /* program and arguments, NULL-terminated */
 
@@ -163,6 +171,14 @@ void launch_children_begin(void);
 /* Ends the scans and stores in launch->children what they have found. A thread that is stuck in the kernel for longer
  * than 0.2 s is left behind. */
 void launch_children_end(struct launch *launch);
+
+/* ---- on_refusal.c: --on-refusal ---- */
+
+/* Starts the helper; job, directory and started_ns must be known. Prints a warning if it cannot be started: the program
+ * runs all the same. */
+void launch_refusal_begin(struct launch *launch);
+/* Lets the helper look at the records for a last time, and waits for it, but not for a command that it has started. */
+void launch_refusal_end(struct launch *launch);
 
 /* ---- jail.c: --jail ---- */
 

@@ -31,6 +31,7 @@ enum {
     KEY_FORCE,
     KEY_HINTS,
     KEY_ON_PRESSURE,
+    KEY_ON_REFUSAL,
     KEY_CLAIM
 };
 
@@ -93,9 +94,8 @@ static void take_claim(struct launch *launch, enum launch_claim_option option, c
     }
 }
 
-static void take_command(struct launch *launch, const char *name, const char *command)
+static void check_command(struct launch *launch, const char *name, const char *command)
 {
-    launch->pressure.command = command;
     if (launch_pressure_is_command(command))
         return;
     bad_value_say("sparkguard", name, command, "the shell knows no such command", "'kill -USR1 4711'", NOT_STARTED);
@@ -146,7 +146,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         launch->library = argument;
         return 0;
     case KEY_ON_PRESSURE:
-        take_command(launch, "--on-pressure", argument);
+        launch->pressure.command = argument;
+        check_command(launch, "--on-pressure", argument);
+        return 0;
+    case KEY_ON_REFUSAL:
+        launch->refusal.command = argument;
+        check_command(launch, "--on-refusal", argument);
         return 0;
     case KEY_SET:
         launch->set_job = argument;
@@ -228,6 +233,10 @@ static const struct argp_option own_options[] = {
      "tell PROGRAM's runtime its limit: sets GOMEMLIMIT, and -XX:MaxRAM in JAVA_TOOL_OPTIONS", ADVANCED},
     {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
      "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", ADVANCED},
+    {"on-refusal", KEY_ON_REFUSAL, "COMMAND", 0,
+     "run COMMAND after a request was refused, at most once a second; SPARKGUARD_REFUSED_BYTES, _CALL, _REASON and "
+     "_PID say which",
+     ADVANCED},
 };
 enum { OWN_COUNT = sizeof own_options / sizeof own_options[0] };
 

@@ -138,11 +138,12 @@ def test_dockers_word_in_a_variable_is_the_limit(launcher):
     assert done.stderr == "sparkguard: SPARKGUARD_MEMORY is not a variable of sparkguard; did you mean SPARKGUARD_LIMIT?\n"
 
 
+@pytest.mark.parametrize("option", ["--on-pressure", "--on-refusal"])
 @pytest.mark.parametrize("command", ["nosuchprogram", "nosuchprogram -x; true", "./none", ""])
-def test_a_command_that_no_shell_finds_starts_nothing(launcher, command):
-    done = launcher.run("-q", f"--on-pressure={command}", "echo", "ran")
+def test_a_command_that_no_shell_finds_starts_nothing(launcher, option, command):
+    done = launcher.run("-q", f"{option}={command}", "echo", "ran")
     assert (done.returncode, done.stdout) == (2, "")
-    said = f"sparkguard: --on-pressure={command}: the shell knows no such command; for example 'kill -USR1 4711'; the program is not started\n"
+    said = f"sparkguard: {option}={command}: the shell knows no such command; for example 'kill -USR1 4711'; the program is not started\n"
     assert done.stderr == said
 
 

@@ -90,3 +90,19 @@ def test_user_has_no_job_of_anothers_name(place, who):
     place.holder("malloc 1M", **who(BOB))
     assert "runs for another user" in change(place, "limit=1G", status=NOT_ALLOWED, **who(ALICE)).stderr
     assert place.holder("malloc 3G", **who(BOB)).answers == ["ok"]
+
+
+def test_no_command_runs_for_a_refusal_of_another_user(place, who):
+    """Alice's command, and a job of Bob's that has the same name in the same directory."""
+    prefix = [place.guard.build / "sparkguard", "--quiet", "--on-refusal=echo told >&2"]
+    alice = place.holder("malloc 1M wait malloc 1M", prefix=prefix, preload=(), **who(ALICE))
+    assert place.holder("malloc 200M", {"SPARKGUARD_LIMIT": "64M"}, **who(BOB)).answers == ["ENOMEM"]
+    alice.go().ready()
+    assert "told" not in alice.process.communicate("\n", timeout=60)[1]
+
+
+def test_the_command_runs_for_a_refusal_of_the_same_user_in_a_shared_directory(place, who):
+    prefix = [place.guard.build / "sparkguard", "--quiet", "--on-refusal=echo told >&2"]
+    alice = place.holder("malloc 200M", {"SPARKGUARD_LIMIT": "64M"}, prefix=prefix, preload=(), **who(ALICE))
+    assert alice.answers == ["ENOMEM"]
+    assert "told\n" in alice.process.communicate("\n", timeout=60)[1]

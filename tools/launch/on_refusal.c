@@ -1,0 +1,197 @@
+/*
+ * on_refusal.c - --on-refusal: a command that runs after a request of the job was refused.
+ *
+ * A helper process of the launcher looks at the job's records once a second, and once more when the program has ended.
+ * So a refusal costs the program nothing beside its entry in the record. The helper ends with the launcher; a command
+ * that still runs then goes on.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/tool.h"
+#include "launch/launch.h"
+#include "model/model.h"
+#include "model/segment_reader.h"
+#include "sparkguard_abi.h"
+
+#define SECOND_NS INT64_C(1000000000)
+
+struct hook {
+    const struct launch *launch;
+    int64_t told_ns; /* time of the refusal that the command ran for last; at first of the program's start */
+    int64_t ran_ns;  /* when it ran last (CLOCK_MONOTONIC); 0: never */
+    pid_t command;   /* the one that runs; 0: none */
+};
+
+struct found {
+    struct sg_refusal refusal; /* the latest that was not told; its time is 0 if there is none */
+    uint32_t pid;
+};
+
+static int64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+static bool read_at(int fd, size_t offset, void *to, size_t bytes)
+{
+    return pread(fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
+}
+
+/* Whether the file is a record of this job: regular, of this user and of this ABI version. The owner of a file cannot be
+ * forged, so that nobody else's records are believed. */
+static bool is_of_job(int fd, const struct launch *launch, struct sg_slot *slot)
+{
+    char job[SG_JOB_BYTES + 1] = "";
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+           status.st_size >= (off_t)sizeof(struct sg_segment) && read_at(fd, 0, slot, sizeof *slot) &&
+           slot->magic == SG_ABI_MAGIC && slot->abi_version == SG_ABI_VERSION &&
+           read_at(fd, offsetof(struct sg_segment, job), job, SG_JOB_BYTES) && strcmp(job, launch->job) == 0;
+}
+
+/* Takes the latest refusal of a record that was not told yet. What observe mode would have refused is none. */
+static void look_at(int directory, const char *name, const struct hook *hook, struct found *found)
+{
+    struct sg_slot slot;
+    struct sg_refusal ring[SG_REFUSAL_CAPACITY];
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    bool is_read =
+        is_of_job(fd, hook->launch, &slot) && read_at(fd, offsetof(struct sg_segment, refusal), ring, sizeof ring);
+    close(fd);
+    for (int i = 0; is_read && i < SG_REFUSAL_CAPACITY; i++) {
+        const struct sg_refusal *refusal = &ring[i];
+        if (refusal->sequence == 0 || refusal->observed != 0 || refusal->reason > SG_REASON_DEVICE ||
+            refusal->time_ns <= hook->told_ns || refusal->time_ns <= found->refusal.time_ns ||
+            refusal->time_ns > tool_now_ns())
+            continue;
+        *found = (struct found){.refusal = *refusal, .pid = slot.pid};
+    }
+}
+
+static struct found look(const struct hook *hook)
+{
+    struct found found = {0};
+    const struct dirent *entry;
+    DIR *directory = opendir(hook->launch->directory);
+    while (directory != NULL && (entry = readdir(directory)) != NULL)
+        if (model_is_segment_name(entry->d_name))
+            look_at(dirfd(directory), entry->d_name, hook, &found);
+    if (directory != NULL)
+        closedir(directory);
+    return found;
+}
+
+/* The name of a function and nothing else, whatever the record says. */
+static void copy_call(char *to, const char call[SG_CALL_BYTES])
+{
+    static const char known[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    size_t length = 0;
+    for (; length < SG_CALL_BYTES && call[length] != '\0' && strchr(known, call[length]) != NULL; length++)
+        to[length] = call[length];
+    to[length] = '\0';
+}
+
+/* Becomes the command, unguarded: it must not be refused memory now. */
+static void become_command(const struct hook *hook, const struct found *found)
+{
+    char bytes[24], pid[16], call[SG_CALL_BYTES + 1];
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    snprintf(bytes, sizeof bytes, "%" PRIu64, found->refusal.size_bytes);
+    snprintf(pid, sizeof pid, "%" PRIu32, found->pid);
+    copy_call(call, found->refusal.call);
+    setenv("SPARKGUARD_REFUSED_BYTES", bytes, 1);
+    setenv("SPARKGUARD_REFUSED_CALL", call, 1);
+    setenv("SPARKGUARD_REFUSED_REASON", model_reason_name[found->refusal.reason], 1);
+    setenv("SPARKGUARD_REFUSED_PID", pid, 1);
+    setenv(sg_option_table[SG_OPTION_DISABLE].variable, "1", 1);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the terminal's input is the program's */
+    if (nothing >= 0)
+        dup2(nothing, STDIN_FILENO);
+    execl("/bin/sh", "sh", "-c", hook->launch->refusal.command, (char *)NULL);
+    _exit(LAUNCH_NOT_FOUND);
+}
+
+/* Runs the command where a refusal is to be told. One that came within a second of the one told last is not, as neither
+ * are those that come while the command runs. */
+static void tell(struct hook *hook)
+{
+    int64_t now_ns = monotonic_ns(), real_ns = tool_now_ns();
+    if (hook->command > 0 && waitpid(hook->command, NULL, WNOHANG) == 0)
+        return;
+    hook->command = 0;
+    hook->told_ns = hook->told_ns < real_ns ? hook->told_ns : real_ns; /* the clock may have been set back */
+    const struct found found = look(hook);
+    bool is_first = hook->ran_ns == 0;
+    if (found.refusal.time_ns == 0 ||
+        (!is_first && (now_ns - hook->ran_ns < SECOND_NS || found.refusal.time_ns - hook->told_ns < SECOND_NS)))
+        return;
+    hook->told_ns = found.refusal.time_ns;
+    hook->ran_ns = now_ns;
+    hook->command = fork();
+    if (hook->command == 0)
+        become_command(hook, &found);
+}
+
+static void run_helper(const struct launch *launch, int pipe_end)
+{
+    struct hook hook = {.launch = launch, .told_ns = launch->started_ns};
+    struct pollfd end = {.fd = pipe_end, .events = POLLIN};
+    setpgid(0, 0); /* ^C is for the program */
+    while (poll(&end, 1, 1000) <= 0)
+        tell(&hook);
+    tell(&hook);
+    _exit(0);
+}
+
+void launch_refusal_begin(struct launch *launch)
+{
+    int ends[2];
+    if (launch->refusal.command == NULL)
+        return;
+    if (!launch->may_guard) {
+        fputs("sparkguard: --on-refusal has no effect: the program is not guarded\n", stderr);
+        return;
+    }
+    if (pipe2(ends, O_CLOEXEC) == 0) {
+        launch->refusal.helper = fork();
+        if (launch->refusal.helper == 0) {
+            close(ends[1]);
+            run_helper(launch, ends[0]);
+        }
+        close(ends[0]);
+        launch->refusal.to_helper = ends[1];
+    }
+    if (launch->refusal.helper <= 0) {
+        fprintf(stderr, "sparkguard: --on-refusal has no effect: cannot start a process: %s\n", strerror(errno));
+        launch->refusal.helper = 0;
+    }
+}
+
+void launch_refusal_end(struct launch *launch)
+{
+    if (launch->refusal.helper == 0)
+        return;
+    close(launch->refusal.to_helper);
+    while (waitpid(launch->refusal.helper, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    launch->refusal.helper = 0;
+}
