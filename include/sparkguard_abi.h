@@ -620,8 +620,9 @@ struct sg_claim_order {
  * Each call decides on it once if it is the first in the queue, and waits for a change if it is not granted.
  * Returns the descriptor whose lock keeps the claim, close-on-exec, once the claim is granted. Else it returns a
  * negative errno number. -EAGAIN: not granted yet, call again. -E2BIG: larger than most_bytes, and no longer queued.
- * -ENOSYS: the guard is off. Another one: this process shares no registry, so no other process would see its claim. Not
- * thread-safe. */
+ * -ENOSYS: the guard is off. -EDQUOT: the user has as many claims as a user may have. -EUSERS: as many other jobs have
+ * claims as can count, and this one's is no longer queued. Another one: this process shares no registry, so no other
+ * process would see its claim. Not thread-safe. */
 int sparkguard_claim(struct sg_claim_order *order);
 
 /* For sparkguard --set: raises the granted claim of this process's job to order->bytes, if that much more can be

@@ -83,6 +83,8 @@ static void end_without(const struct inside *inside, int failure)
                 text_size(now, order->most_bytes));
     else if (failure == EDQUOT)
         fprintf(stderr, "sparkguard: --claim: this user has as many claims as one may have; nothing was started\n");
+    else if (failure == EUSERS)
+        fprintf(stderr, "sparkguard: --claim: as many other jobs have claims as can count here; nothing was started\n");
     else if (what == CLAIM_WITHOUT)
         fprintf(stderr, "sparkguard: --claim: no other process would see the claim: %s; nothing was started\n",
                 failure == ENOLCK ? "the processes here share no memory (see sparkguard-doctor)" : strerror(failure));

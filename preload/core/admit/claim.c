@@ -114,6 +114,10 @@ static long try_once(struct sg_claim_order *order)
     long result = join_queue(order);
     if (result != 0)
         return result;
+    if (sg_claims_are_full()) {
+        leave_queue();
+        return -EUSERS;
+    }
     order->queue_position = sg_claims_count_before() + 1;
     if (order->queue_position != 1)
         return -EAGAIN;

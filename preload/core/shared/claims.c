@@ -401,6 +401,14 @@ uint64_t sg_claims_count_before(void)
     return count;
 }
 
+bool sg_claims_are_full(void)
+{
+    struct sg_registry *registry = sg_entry_registry();
+    forget_jobs();
+    find_claims(registry, sg_entry_count(registry));
+    return job_count == SG_CLAIM_JOBS && find_job(sg_own->slot.job_hash) == NULL;
+}
+
 void sg_claims_grant(void)
 {
     const struct sg_registry_entry *own = sg_entry_own();

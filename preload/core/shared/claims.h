@@ -65,6 +65,9 @@ long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share);
  * stopped. */
 uint64_t sg_claims_count_before(void);
 
+/* Whether SG_CLAIM_JOBS other jobs have granted claims and this process's has none, so that its claim would not count. */
+bool sg_claims_are_full(void);
+
 /* Grants the queued claim; or gives it up. */
 void sg_claims_grant(void);
 void sg_claims_give_up(void);

@@ -541,6 +541,45 @@ def test_claimant_leaves_no_record_of_its_own(place, claims):
     tenant.end()
 
 
+# ---- how many there can be ----
+
+
+@pytest.fixture
+def crowd(place):
+    """Claims of others, which end with the block."""
+
+    @contextlib.contextmanager
+    def make(count, **words):
+        with contextlib.ExitStack() as held:
+            for i in range(count):
+                job = hash_of(f"ghost {i}")
+                held.enter_context(place.ledger.entry(9 + i, flags=CLAIM_FLAG, job_hash=job, claim_place=i + 1, **words))
+            place.ledger.put("claim_places", count)
+            yield
+
+    place.holder("malloc 1M")
+    return make
+
+
+def test_claim_of_one_job_more_than_can_count_is_refused(claims, crowd):
+    """Nothing would be kept from others for it."""
+    with crowd(64, claimed_bytes=MIB):
+        done = claims.run("1G", "--claim-wait=60")
+        assert (done.returncode, done.stdout) == (125, "")
+        assert done.stderr == "sparkguard: --claim: as many other jobs have claims as can count here; nothing was started\n"
+        assert claims.run("1G", job="ghost 0").returncode == 0
+    assert claims.run("1G").returncode == 0
+
+
+def test_claim_of_a_user_with_as_many_as_one_may_have_is_refused(claims, crowd):
+    with crowd(32, claim_wanted_bytes=MIB, set_user=os.getuid() + 1):
+        done = claims.run("1G", "--claim-wait=60")
+        assert (done.returncode, done.stdout) == (125, "")
+        assert done.stderr == "sparkguard: --claim: this user has as many claims as one may have; nothing was started\n"
+    with crowd(31, claim_wanted_bytes=MIB, set_user=os.getuid() + 1):
+        assert claims.run("1G").returncode == 0
+
+
 # ---- the registry says what cannot be ----
 
 

@@ -184,6 +184,20 @@ CHILD_TEST(claims_of_a_bounded_number_of_jobs_count)
     CHECK_EQUAL(taken(), SG_CLAIM_JOBS * GIB);
 }
 
+CHILD_TEST(a_job_gets_no_claim_that_would_not_count)
+{
+    join();
+    for (unsigned i = 1; i < SG_CLAIM_JOBS; i++)
+        claim_at(i, GIB)->slot.job_hash = UINT64_C(4096) * i;
+    CHECK(!sg_claims_are_full());
+    struct sg_registry_entry *last = claim_at(SG_CLAIM_JOBS, GIB);
+    CHECK(!sg_claims_are_full()); /* the job's own */
+    last->slot.job_hash++;
+    CHECK(sg_claims_are_full());
+    last->claim = 1 << 2 | SG_CLAIM_DEAD;
+    CHECK(!sg_claims_are_full());
+}
+
 /* For each entry with what is set for a job, a search for dead owners asked about all processes of that job. */
 CHILD_TEST(search_for_dead_owners_asks_about_a_bounded_number_of_processes)
 {
@@ -260,6 +274,7 @@ int main(void)
         cmocka_unit_test(shared_memory_that_is_being_changed_is_in_doubt),
         cmocka_unit_test(memory_of_an_ended_parent_is_its_childs),
         cmocka_unit_test(claims_of_a_bounded_number_of_jobs_count),
+        cmocka_unit_test(a_job_gets_no_claim_that_would_not_count),
         cmocka_unit_test(search_for_dead_owners_asks_about_a_bounded_number_of_processes),
         cmocka_unit_test(ranges_beyond_a_bound_count_for_each_process),
         cmocka_unit_test(user_has_a_bounded_number_of_claims),
