@@ -23,13 +23,6 @@
 /* So long after the last answer memory may still become free: the callback may only have told another process. */
 #define SETTLE_NS UINT64_C(200000000)
 
-static bool can_give(const struct sg_registry_entry *entry)
-{
-    return entry->slot.job_hash != sg_own->slot.job_hash &&
-           (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_GIVES) != 0 && sg_entry_is_live(entry) &&
-           sg_load(&entry->slot.state) != SG_STATE_REPLACED;
-}
-
 /* Whether the process is of this user, as far as its number here tells: another one's heap is not to be asked. */
 static SG_APART bool is_of_this_user(const struct sg_registry_entry *entry)
 {
@@ -40,6 +33,20 @@ static SG_APART bool is_of_this_user(const struct sg_registry_entry *entry)
     sg_text_add_number(&text, entry->slot.pid);
     return sg_load(&entry->pid_namespace) == sg_own->pid_namespace && sg_sys_stat(path, &info) == 0 &&
            info.st_uid == (uid_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+}
+
+/* Whether the process runs a command (--on-pressure), which requests of its own user and of root alone may start. */
+static SG_APART bool is_closed_to_us(const struct sg_registry_entry *entry)
+{
+    return (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_HELPER) != 0 &&
+           sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0) != 0 && !is_of_this_user(entry);
+}
+
+static bool can_give(const struct sg_registry_entry *entry)
+{
+    return entry->slot.job_hash != sg_own->slot.job_hash &&
+           (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_GIVES) != 0 && sg_entry_is_live(entry) &&
+           sg_load(&entry->slot.state) != SG_STATE_REPLACED && !is_closed_to_us(entry);
 }
 
 /* Whether the heap of the process may have much to give (trim.h), which no claim and no share concerns. */
