@@ -15,6 +15,13 @@ from lib.waiting import wait_until
 LIBRARY = "/usr/local/lib/libsparkguard.so"
 WRAPPERS = "/usr/local/lib/sparkguard"
 OLLAMA = "[Unit]\nDescription=x\n[Service]\nUser=tester\nExecStart=/bin/true\n"
+NVIDIA = "/usr/local/bin/nvidia-container-runtime"
+CLASS = """
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+    BinaryName = "/usr/local/bin/nvidia-container-runtime"
+"""
 INFO = """
 import socket
 link = socket.socket(socket.AF_UNIX)
@@ -29,8 +36,14 @@ RUN = "podman run --rm --network none --cgroups disabled -v /usr:/usr:ro"
 def machine(build, tmp_path_factory):
     require_machine()
     with Machine(build, tmp_path_factory.mktemp("machine")) as machine:
-        machine.run("useradd --create-home --shell /bin/sh tester; mkdir -p /etc/docker /var/lib/docker")
-        (machine.root / "etc/docker/daemon.json").write_text('{\n  "log-level": "warn"\n}\n')
+        machine.run("useradd --create-home --shell /bin/sh tester; mkdir -p /etc/containers /etc/docker /var/lib/docker")
+        nvidia = '"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}'
+        (machine.root / "etc/docker/daemon.json").write_text(f'{{\n  "log-level": "warn",\n  {nvidia}\n}}\n')
+        (machine.root / "etc/containers/containers.conf").write_text(f'[engine.runtimes]\nnvidia = ["{NVIDIA}"]\n')
+        with open(machine.root / "etc/containerd/config.toml", "a") as file:
+            file.write(CLASS)
+        (machine.root / f".{NVIDIA}").write_text('#!/bin/sh\necho "$*" >>/tmp/nvidia\nexec runc "$@"\n')
+        machine.run(f"chmod 755 {NVIDIA}")
         (machine.root / "etc/systemd/system/ollama.service").write_text(OLLAMA)
         machine.before = machine.state()
         machine.run("sparkguard-doctor --setup | sh && sparkguard-doctor --setup=undo >/tmp/undo.sh && sh /tmp/undo.sh")
@@ -88,11 +101,29 @@ def test_podman_runs_containers_by_it_and_without_sparkguard_runtime_as_well(mac
         machine.run("mv /tmp/away /usr/local/bin/sparkguard-runtime")
 
 
+def assert_guarded_by_nvidias(machine, run):
+    """A container that names nvidia's runtime has the guard, and its engine's runtime is nvidia's."""
+    if not (machine.root / "build/sparkguard-runtime").exists():
+        pytest.skip("sparkguard-runtime is not built here")
+    machine.run("rm -f /tmp/nvidia")
+    assert machine.run(f"{run} sh -c 'echo $LD_PRELOAD; exit 7'", status=7).stdout == "/run/sparkguard/libsparkguard.so\n"
+    assert " create " in f" {machine.run('cat /tmp/nvidia').stdout} "
+
+
+def test_podman_runs_containers_of_another_runtime_by_its_wrapper(machine):
+    form = "{{.Host.OCIRuntime.Name}} {{.Host.OCIRuntime.Path}}"
+    for name in ("nvidia", "runc", "crun"):
+        assert machine.run(f"podman --runtime {name} info --format '{form}'").stdout == f"{name} {WRAPPERS}/podman-runtime-{name}\n"
+    assert_guarded_by_nvidias(machine, f"{RUN.replace('podman', 'podman --runtime nvidia')} --rootfs /image")
+
+
 def test_containerd_reads_its_file_with_the_runtime(machine):
     shown = machine.run("containerd config dump").stdout
     section = shown.partition('[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.sparkguard]')[2]
     assert f'BinaryName = "{WRAPPERS}/containerd-runtime"' in section and 'runtime_type = "io.containerd.runc.v2"' in section
     assert 'bin_dir = "/usr/lib/cni"' in shown  # what the file had
+    nvidia = shown.partition('[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]')[2]
+    assert f'BinaryName = "{WRAPPERS}/containerd-runtime-nvidia"' in nvidia.partition("[plugins")[0]
 
 
 def test_systemd_takes_the_drop_in_and_the_directories(machine):
@@ -233,6 +264,7 @@ def test_docker_is_set_up_and_undone_without_a_restart(machine):
         has_default("sparkguard")
         assert machine.run(f"{run} image sh -c 'echo hello; exit 7'", status=7).stdout == "hello\n"
         code = "import sys; held = bytearray(int(sys.argv[1]) << 20)"
+        assert_guarded_by_nvidias(machine, f"{run} --runtime=nvidia image")
         swept = machine.run(f"sparkguard-sweep --unclean --json -p n=50,100 -- {run} {guard} image python3 -c '{code}' {{n}}")
         assert [run["status"] for run in json.loads(swept.stdout)["runs"]] == ["ok", "ok"]
         machine.run(f"{run.replace('--rm', '-d --name held')} image sleep 300")
@@ -242,4 +274,5 @@ def test_docker_is_set_up_and_undone_without_a_restart(machine):
         machine.run(f"rm -rf /var/lib/sparkguard/* && sparkguard-doctor --setup=undo | sh")
         has_default("runc")
         assert machine.run(f"{run} image echo hello").stdout == "hello\n"
+        assert machine.run(f"{run} --runtime=nvidia image sh -c 'echo $LD_PRELOAD'").stdout == "\n"
     assert machine.run("getent group sparkguard", status=2).stdout == ""

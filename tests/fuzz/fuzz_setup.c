@@ -6,7 +6,7 @@
 #include "doctor/setup/setup.h"
 
 static const char *const file[] = {"now", "before"};
-static const char *const what[] = {"add", "take", "name", "next", "others"};
+static const char *const what[] = {"add,nvidia=runc,=,a", "take,nvidia=runc,=", "name", "next", "others"};
 
 enum { FILES = sizeof file / sizeof file[0], KINDS = sizeof what / sizeof what[0] };
 

@@ -145,7 +145,8 @@ def test_docker_gets_the_runtime_as_its_default_and_keeps_all_else(root):
     root.write(DAEMON, json.dumps(own))
     root.set_up()
     merged = json.loads(root.read(DAEMON))
-    assert merged == {**own, "default-runtime": "sparkguard", "runtimes": {**own["runtimes"], "sparkguard": {"path": f"/{WRAPPERS}/docker-runtime"}}}
+    runtimes = {"nvidia": {"path": f"/{WRAPPERS}/docker-runtime-nvidia", "args": []}, "sparkguard": {"path": f"/{WRAPPERS}/docker-runtime"}}
+    assert merged == {**own, "default-runtime": "sparkguard", "runtimes": runtimes}
     assert list(merged) == list(own)
     assert "\nnext = /usr/sbin/runc\n" in root.read("etc/sparkguard/runtime.conf")
 

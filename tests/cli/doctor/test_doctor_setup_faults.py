@@ -230,11 +230,3 @@ def test_a_purge_of_the_package_takes_the_runtimes_log(tmp_path):
     for word, left in (("remove", 3), ("upgrade", 3), ("purge", 1)):
         subprocess.run(["sh", "-s", word], input=text.replace("/var/log", str(tmp_path)), check=True, text=True)
         assert len(list(tmp_path.iterdir())) == left
-
-
-def test_runtimes_that_stay_without_the_guard_are_named(root):
-    odd = "a'$(touch x)\n"
-    root.write(DAEMON, json.dumps({"runtimes": {"nvidia": {"path": "runc"}, odd: {"path": "runc"}}}))
-    told = "Docker: containers with --runtime=nvidia are not guarded; leave the option out\n"
-    for said in (root.set_up(), root.set_up()):
-        assert told in said and "--runtime=a'$(touch x)" in said and "--runtime=sparkguard" not in said

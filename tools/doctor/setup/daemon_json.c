@@ -179,6 +179,60 @@ static size_t runtimes_brace(const struct document *document)
     return find_member(document->text, top(document), "runtimes", &member) ? member.value.begin : 0;
 }
 
+/* What names the program of a runtime: a member of an object in the text. */
+struct program {
+    json_t *object;
+    const char *key;
+    size_t brace;
+};
+
+/* Finds the program of a runtime that works as runc does. Returns false where there is none, or where the text spells
+ * its keys in another way. */
+static bool find_program(const struct document *document, const char *name, struct program *out)
+{
+    const char *text = document->text;
+    struct member member;
+    json_t *runtime = json_object_get(json_object_get(document->root, "runtimes"), name);
+    const char *type = json_string_value(json_object_get(runtime, "runtimeType"));
+    if (runtimes_brace(document) == 0 || !find_member(text, runtimes_brace(document), name, &member))
+        return false;
+    *out = (struct program){runtime, "path", member.value.begin};
+    if (type != NULL && strcmp(type, "io.containerd.runc.v2") == 0) {
+        if (text[out->brace] != '{' || !find_member(text, out->brace, "options", &member))
+            return false;
+        *out = (struct program){json_object_get(runtime, "options"), "BinaryName", member.value.begin};
+    } else if (json_object_get(runtime, "runtimeType") != NULL) {
+        return false;
+    }
+    return text[out->brace] == '{' && json_is_string(json_object_get(out->object, out->key)) &&
+           find_member(text, out->brace, out->key, &member);
+}
+
+/* Names another program for a runtime, if it has the one that is expected. */
+static void change_program(struct document *document, const char *name, const char *from, const char *to)
+{
+    struct program program;
+    if (!find_program(document, name, &program) ||
+        strcmp(json_string_value(json_object_get(program.object, program.key)), from) != 0)
+        return;
+    json_object_set_new(program.object, program.key, json_string(to));
+    set_member(document, program.brace, program.key, text_format("\"%s\"", to));
+}
+
+/* Has each runtime of the list, "NAME=PROGRAM,...", started by its wrapper; or `is_back` by its program again. */
+static void change_programs(struct document *document, const char *list, bool is_back)
+{
+    char *rest = text_copy(list, SIZE_MAX);
+    for (char *name; (name = strsep(&rest, ",")) != NULL;) {
+        char *program = name + strcspn(name, "=");
+        if (*program == '\0')
+            continue;
+        *program++ = '\0';
+        char *wrapper = text_format(SETUP_WRAPPERS "/docker-runtime-%s", name);
+        change_program(document, name, is_back ? wrapper : program, is_back ? program : wrapper);
+    }
+}
+
 static void add(struct document *document)
 {
     json_t *runtimes = json_object_get(document->root, "runtimes");
@@ -256,40 +310,52 @@ static int print_next(const struct document *document, FILE *stream)
     return SETUP_DONE;
 }
 
+/* Prints the program of each further runtime and its name; "-": it has none that a wrapper can start. */
 static int print_others(const struct document *document, FILE *stream)
 {
     json_t *runtimes = json_object_get(document->root, "runtimes"), *runtime;
     const char *name;
     json_object_foreach(runtimes, name, runtime)
     {
+        struct program program;
+        const char *path = NULL;
         char *printable = text_printable(name, false);
+        if (find_program(document, name, &program))
+            path = json_string_value(json_object_get(program.object, program.key));
+        if (path == NULL || path[0] == '\0' || strpbrk(path, " \t\r\n") != NULL)
+            path = "-";
         if (strcmp(name, NAME) != 0)
-            fprintf(stream, "%s\n", printable);
+            fprintf(stream, "%s %s\n", path, printable);
     }
     return SETUP_DONE;
+}
+
+/* Edits the text. `list`: behind the first comma of what is to be done. Returns an exit code. */
+static int edit(struct document *document, const struct document *earlier, const char *what, const char *list,
+                FILE *stream)
+{
+    if (strcmp(what, "add") == 0) {
+        add(document);
+        change_programs(document, list, false);
+    } else if (strcmp(what, "take") == 0) {
+        change_programs(document, list, true);
+        take(document, earlier);
+    } else if (json_object_get(document->root, DEFAULT) == NULL) { /* name: a default for dockerd to forget ours by */
+        json_object_set_new(document->root, DEFAULT, json_string("runc"));
+        set_member(document, top(document), DEFAULT, "\"runc\"");
+    }
+    return print(document, stream);
 }
 
 int setup_daemon_json(const char *what, int fd, int earlier_fd, FILE *stream)
 {
     struct document document, earlier = {.text = NULL};
-    int status = SETUP_NONE;
-    if (load(fd, &document) && (strcmp(what, "take") != 0 || load(earlier_fd, &earlier))) {
-        if (strcmp(what, "next") == 0) {
-            status = print_next(&document, stream);
-        } else if (strcmp(what, "others") == 0) {
-            status = print_others(&document, stream);
-        } else {
-            if (strcmp(what, "add") == 0)
-                add(&document);
-            else if (strcmp(what, "take") == 0)
-                take(&document, &earlier);
-            else if (json_object_get(document.root, DEFAULT) ==
-                     NULL) { /* name: a default for dockerd to forget ours by */
-                json_object_set_new(document.root, DEFAULT, json_string("runc"));
-                set_member(&document, top(&document), DEFAULT, "\"runc\"");
-            }
-            status = print(&document, stream);
-        }
-    }
-    return status;
+    char *list = text_copy(what, SIZE_MAX), *task = strsep(&list, ",");
+    if (!load(fd, &document) || (strcmp(task, "take") == 0 && !load(earlier_fd, &earlier)))
+        return SETUP_NONE;
+    if (strcmp(task, "next") == 0)
+        return print_next(&document, stream);
+    if (strcmp(task, "others") == 0)
+        return print_others(&document, stream);
+    return edit(&document, &earlier, task, list != NULL ? list : "", stream);
 }

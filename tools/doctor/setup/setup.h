@@ -28,7 +28,8 @@ int setup_print_cdi(struct doctor *doctor, FILE *stream);
 
 /* daemon_json.c: for the script. Reads Docker's daemon.json from a descriptor and prints: "add" it with the guard's
  * runtime as the default, "take" it without, with the default that the file of the other descriptor has, "name" it with
- * a default runtime in any case, "next" the runtime that containers get now, "others" the names of further runtimes.
+ * a default runtime in any case, "next" the runtime that containers get now, "others" the program and the name of each
+ * further runtime. "add" and "take" may be followed by ",NAME=PROGRAM" for each of these that has a wrapper of its own.
  * Returns an exit code, SETUP_NONE after the end of a sentence on stderr. */
 enum { SETUP_EARLIER_FD = 3 };
 int setup_daemon_json(const char *what, int fd, int earlier_fd, FILE *stream);

@@ -26,6 +26,7 @@ history=/var/lib/sparkguard
 daemon_json=/etc/docker/daemon.json
 containerd_toml=/etc/containerd/config.toml
 podman_conf=/etc/containers/containers.conf.d/60-sparkguard.conf
+podman_others=/etc/containers/containers.conf.d/61-sparkguard-runtimes.conf
 begin='# sparkguard-doctor --setup: begin'
 end='# sparkguard-doctor --setup: end'
 missed='' changed='' todo='' busy=''
@@ -237,29 +238,50 @@ make_directories() {
 
 # ---- engines --------------------------------------------------------------------------------------------------------
 
-wrapped() { sed -n 's/^exec \([^ ]*\) .*/\1/p' "$root$wrappers/$1-runtime" 2>/dev/null; } # ENGINE: the runtime behind its wrapper
-wrap() { # ENGINE NEXT: each engine calls a wrapper, which starts containers also when the package is gone
-    case $2 in
-        /*) ;;
-        *) miss "$1: its default runtime is not installed" && return 1 ;;
-    esac
-    if is_own "$2"; then
-        miss "$1: its default runtime, $2, is sparkguard-runtime already; that stays"
-        return 1
-    fi
-    put "$wrappers/$1-runtime" 755 <<END
+wrapper_of() { echo "$wrappers/$1-runtime${2:+-$2}"; } # ENGINE [NAME]: of its default runtime, or of another one
+wrapped() { sed -n 's/^exec \([^ ]*\) .*/\1/p' "$root$1" 2>/dev/null; }            # WRAPPER: the runtime behind it
+written() { sed -n 's/^# The file of the engine has: //p' "$root$1" 2>/dev/null; } # WRAPPER: that runtime, as the engine's file had it
+put_wrapper() { # ENGINE NEXT [NAME WRITTEN]: it starts containers also when the package is gone
+    wrapper=$(wrapper_of "$1" "${3:-}")
+    put "$wrapper" 755 <<END
 #!/bin/sh
-# Made by sparkguard-doctor --setup. The runtime of $1; without sparkguard-runtime, the one that it had.
+# Made by sparkguard-doctor --setup. The runtime${3:+ $3} of $1; without sparkguard-runtime, the one that it had.${4:+
+# The file of the engine has: $4}
 if [ -x $runtime ]; then
     export SPARKGUARD_NEXT_RUNTIME=$2
     exec $runtime "\$@"
 fi
 exec $2 "\$@"
 END
-    if [ ! -x "$root$wrappers/$1-runtime" ]; then
-        miss "$1: $wrappers/$1-runtime cannot be executed; what would name it is left as it is"
-        return 1
+    [ -x "$root$wrapper" ] && return
+    miss "$1: $wrapper cannot be executed; what would name it is left as it is"
+    return 1
+}
+wrap() { # ENGINE NEXT: the default runtime
+    if [ "${2#/}" = "$2" ]; then
+        miss "$1: its default runtime is not installed"
+    elif is_own "$2"; then
+        miss "$1: its default runtime, $2, is sparkguard-runtime already; that stays"
+    else
+        put_wrapper "$1" "$2"
+        return
     fi
+    return 1
+}
+# Another runtime is wrapped under its own name, and noted in $others. One with a kernel of its own for its programs is left.
+wrap_other() { # ENGINE NAME WRITTEN, a path, a name, or a wrapper of ours
+    case $2,$3 in */*,* | *[!a-zA-Z0-9/,._+-]* | *,*,*) return 1 ;; esac
+    other=$3 next=''
+    [ "$3" != "$(wrapper_of "$1" "$2")" ] || other=$(written "$3")
+    [ -z "$other" ] || next=$(program "$other")
+    case $next in '' | */runsc* | */kata* | */krun*) return 1 ;; esac
+    ! is_own "$next" || return 0
+    put_wrapper "$1" "$next" "$2" "$other" && others="$others,$2=$other"
+}
+list_others() { # ENGINE: the runtimes that are wrapped, as wrap_other notes them
+    for each in "$root$(wrapper_of "$1")"-*; do
+        [ ! -e "$each" ] || printf ',%s=%s' "${each#"$root$(wrapper_of "$1")-"}" "$(written "${each#"$root"}")"
+    done
 }
 
 docker_pid() { # of a dockerd that runs
@@ -290,9 +312,9 @@ set_up_docker() {
         miss "Docker, $daemon_json: $(printf '%s' "$next" | printable)"
         return 1
     }
-    [ "$next" != sparkguard ] || next=$(wrapped docker)
-    wrap docker "$(program "${next:-none}")" && prepare "$daemon_json" 644 || return 1
-    why=$("$doctor" --daemon-json=add <"$input" 2>&1 >"$root$daemon_json.sparkguard-new") || {
+    case $next in sparkguard) next=$(wrapped "$(wrapper_of docker)") ;; "$wrappers"/docker-runtime-*) next=$(wrapped "$next") ;; esac
+    wrap docker "$(program "${next:-none}")" && wrap_others_of_docker && prepare "$daemon_json" 644 || return 1
+    why=$("$doctor" "--daemon-json=add$others" <"$input" 2>&1 >"$root$daemon_json.sparkguard-new") || {
         rm -f "$root$daemon_json.sparkguard-new"
         miss "$daemon_json could not be written${why:+: $why}"
         return 1
@@ -308,13 +330,18 @@ set_up_docker() {
         reload_docker
         [ -n "$root" ] || docker_has sparkguard || miss 'Docker: dockerd has not taken its file; systemctl restart docker'
     fi
-    "$doctor" --daemon-json=others <"$root$daemon_json" 2>/dev/null | printable | while read -r name; do
-        say "Docker: containers with --runtime=$name are not guarded; leave the option out"
-    done
 }
-
+wrap_others_of_docker() { # of $input
+    others=''
+    while read -r other name; do
+        [ -z "$name" ] || wrap_other docker "$name" "$other" ||
+            say "Docker: containers with --runtime=$name are not guarded; leave the option out"
+    done <<END
+$("$doctor" --daemon-json=others <"$input" 2>/dev/null | printable)
+END
+}
 set_up_podman() {
-    next=$(wrapped podman)
+    next=$(wrapped "$(wrapper_of podman)")
     [ -n "$next" ] || [ -n "$root" ] || next=$(podman info --format '{{.Host.OCIRuntime.Path}}' 2>/dev/null)
     if [ -z "$next" ]; then
         next=$(cat "$root/usr/share/containers/containers.conf" "$root/etc/containers/containers.conf" 2>/dev/null |
@@ -322,7 +349,7 @@ set_up_podman() {
         next=$(program "${next:-crun}")
         [ -n "$next" ] || next=$(program runc)
     fi
-    wrap podman "$next" || return 1
+    wrap podman "$next" && wrap_others_of_podman || return 1
     case $next in
         */crun) link podman-crun.conf "$podman_conf" ;;
         *) link podman.conf "$podman_conf" ;;
@@ -332,6 +359,20 @@ set_up_podman() {
         rm -f "$podman_conf"
         miss "Podman: it does not take $podman_conf, which is gone again: podman info says what it has"
     fi
+}
+wrap_others_of_podman() {
+    others='' lines=''
+    for name in crun runc $(cat "$root"/usr/share/containers/containers.conf "$root"/etc/containers/containers.conf \
+        "$root"/etc/containers/containers.conf.d/*.conf 2>/dev/null | awk '/^[ \t]*\[/ {inside = /\[engine\.runtimes\]/; next}
+            inside && /^[ \t]*["a-zA-Z0-9_-]+[ \t]*=/ {sub(/=.*/, ""); gsub(/[ \t"]/, ""); print}'); do
+        case " sparkguard $lines " in *" $name "*) continue ;; esac
+        path=$name
+        [ -n "$root" ] || path=$(podman --runtime "$name" info --format '{{.Host.OCIRuntime.Path}}' 2>/dev/null)
+        wrap_other podman "$name" "$path"
+        case $others, in *,"$name"=*) lines="$lines $name" ;; esac
+    done
+    [ -z "$lines" ] || { echo '# Made by sparkguard-doctor --setup.' && echo '[engine.runtimes]' &&
+        for name in $lines; do echo "$name = [\"$(wrapper_of podman "$name")\"]"; done; } | put "$podman_others" 644
 }
 
 dump() { "$root$(program containerd)" --config "$1" config dump 2>/dev/null; } # FILE: what containerd makes of it
@@ -399,6 +440,7 @@ set_up_containerd() {
     fi
     [ "$(printf '%s\n' "$before" | toml "$options" runtime_type)" = io.containerd.runc.v2 ] || next=/none
     wrap containerd "$(program "${next:-runc}")" || { rm -f "$new" && return 1; }
+    wrap_others_of_containerd
     { [ -n "$version" ] || cat "$new"; } >"$new.block"
     { echo "$begin" && printf '%s' "${version:+$version
 }" && sed "s/@PLUGIN@/$written/" "$root$files/containerd.toml" &&
@@ -418,6 +460,30 @@ set_up_containerd() {
     finish "$file" && later 'systemctl restart containerd'
     say "containerd: a runtime that pods name by a RuntimeClass: $files/runtimeclass.yaml"
 }
+name_programs() { # PLUGIN FROM TO [NAME]: BinaryName of a runtime, or of any, in a file or dump, which is the input
+    awk -v start="plugins.$1.containerd.runtimes." -v from="$2" -v to="$3" -v name="${4:-}" '
+        /^[ \t]*\[/ {here = $0; gsub(/[] \t\047"[]/, "", here); inside = index(here, start name) == 1 && here ~ /\.options$/}
+        inside && /^[ \t]*BinaryName[ \t]*=/ && (at = index($0, "\"" from "\"") + index($0, "\047" from "\047")) {
+            $0 = substr($0, 1, at) to substr($0, at + 1 + length(from))
+        }
+        {print}'
+}
+wrap_others_of_containerd() { # in $new and $before; what containerd has by default is left to a RuntimeClass of ours
+    for name in $(printf '%s\n' "$before" | sed -n "s/^ *\\[plugins.*$plugin.*\\.containerd\\.runtimes\\.\\([^].]*\\)\\]\$/\\1/p"); do
+        options=$plugin.containerd.runtimes.$name
+        other=$(printf '%s\n' "$before" | toml "$options.options" BinaryName)
+        wrapper=$(wrapper_of containerd "$name") others=''
+        case $name,$other in sparkguard,* | *, | "${default:-runc}",*) continue ;; esac
+        name_programs "$written" "$other" "$wrapper" "$name." <"$new" >"$new.other"
+        if [ "$(printf '%s\n' "$before" | toml "$options" runtime_type)" = io.containerd.runc.v2 ] &&
+            { [ "$other" = "$wrapper" ] || ! cmp -s "$new" "$new.other"; } && wrap_other containerd "$name" "$other"; then
+            [ -z "$others" ] || before=$(cat "$new.other" >"$new" && printf '%s\n' "$before" | name_programs "$plugin" "$other" "$wrapper" "$name.")
+        else
+            say "containerd: pods of the runtime $name are not guarded"
+        fi
+        rm -f "$new.other"
+    done
+}
 mv_content() { cat "$1" >"$2" && rm -f "$1"; } # FROM TO: mode and owner of TO stay
 
 set_up_engines() {
@@ -430,7 +496,7 @@ set_up_engines() {
             continue
         fi
         "set_up_$engine"
-        [ -n "$first" ] || first=$(wrapped "$engine")
+        [ -n "$first" ] || first=$(wrapped "$(wrapper_of "$engine")")
     done
     [ -z "$first" ] || put /etc/sparkguard/runtime.conf 644 <<END
 # Made by sparkguard-doctor --setup.
@@ -522,17 +588,18 @@ set_up() {
 
 # ---- and back -------------------------------------------------------------------------------------------------------
 
-is_idle() { # ENGINE: whether no container runs that was started by its wrapper; else its part must stay
-    wrapper=$wrappers/$1-runtime name=''
-    if ! grep -qsF -e "$wrapper" "$root"/run/containerd/io.containerd.runtime.v2.task/*/*/options.json \
-        "$root"/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*/options.json; then
-        for each in "$root"/proc/[0-9]*; do
-            name=$(cat "$each/comm" 2>/dev/null) || continue
-            [ "$name" != conmon ] || ! grep -qsaF -e "$wrapper" "$each/cmdline" || break
-            name=''
-        done
-        [ "$name" = conmon ] || return 0
-    fi
+is_idle() { # ENGINE: whether no container runs that was started by one of its wrappers; else its part must stay
+    wrapper=$(wrapper_of "$1") name=''
+    # dockerd starts a runtime with arguments by a script of its own.
+    for each in "$root"/run/containerd/io.containerd.runtime.v2.task/*/*/options.json \
+        "$root"/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*/options.json; do
+        script=$(grep -aos '/[^"]*/runtimes/[^"]*' "$each" | head -n 1)
+        ! grep -qsF -e "$wrapper" "$each" ${script:+"$root$script"} || name=shim
+    done
+    for each in "$root"/proc/[0-9]*; do
+        [ "$(cat "$each/comm" 2>/dev/null)" != conmon ] || ! grep -qsaF -e "$wrapper" "$each/cmdline" || name=conmon
+    done
+    [ -n "$name" ] || return 0
     busy="$busy $1"
     miss "$1: containers run by $wrapper; end them, then do --setup=undo again"
     return 1
@@ -573,12 +640,20 @@ restore() { # FILE [COMMAND...]: as it was before, byte for byte; of one that wa
 take_json() {
     earlier=$root$files/daemon.json
     [ ! -e "$kept/before$daemon_json" ] || earlier=$kept/before$daemon_json
-    "$doctor" --daemon-json=take <"$root$daemon_json" 3<"$earlier" 2>/dev/null || {
+    "$doctor" "--daemon-json=take$(list_others docker)" <"$root$daemon_json" 3<"$earlier" 2>/dev/null || {
         miss "$daemon_json was edited and is no JSON: take \"sparkguard\" out of it"
         return 1
     }
 }
-take_block() { is_whole "$containerd_toml" && without_block "$containerd_toml"; }
+take_block() {
+    is_whole "$containerd_toml" && text=$(without_block "$containerd_toml" && echo .) || return
+    for plugin in io.containerd.grpc.v1.cri io.containerd.cri.v1.runtime; do
+        for each in $(list_others containerd | tr ',' ' '); do
+            text=$(printf '%s' "$text" | name_programs "$plugin" "$(wrapper_of containerd "${each%%=*}")" "${each#*=}")
+        done
+    done
+    printf '%s' "${text%.}"
+}
 undefault() { # dockerd keeps a default that its file stops to name: a file that names one is there for a moment
     docker_pid >/dev/null && [ -z "$root" ] && ! is_as before "$daemon_json" || return 0
     named=$daemon_json.sparkguard-now
@@ -589,19 +664,22 @@ undefault() { # dockerd keeps a default that its file stops to name: a file that
     mv "$named" "$daemon_json"
 }
 undo_docker() { undefault && restore "$daemon_json" take_json; }
-undo_podman() { unlink_one "$podman_conf"; }
+undo_podman() { restore "$podman_others"; unlink_one "$podman_conf"; }
 undo_containerd() { restore "$containerd_toml" take_block; }
 undo_engines() {
     for engine in containerd podman docker; do
-        case $engine in docker) file=$daemon_json ;; podman) file=$podman_conf ;; *) file=$containerd_toml ;; esac
+        case $engine in docker) theirs=$daemon_json ;; podman) theirs=$podman_conf ;; *) theirs=$containerd_toml ;; esac
         [ -e "$kept/after$wrappers/$engine-runtime" ] || continue
         is_idle "$engine" || continue
         "undo_$engine"
-        if grep -qsF -e "$wrappers/$engine-runtime" "$root$file"; then
-            miss "$wrappers/$engine-runtime: $file still names it"
-        else
-            restore "$wrappers/$engine-runtime"
-        fi
+        for each in "$kept/after$(wrapper_of "$engine")"-* "$kept/after$(wrapper_of "$engine")"; do
+            each=${each#"$kept/after"}
+            if grep -qsF -e "\"$each\"" -e "'$each'" "$root$theirs" "$root$podman_others"; then
+                miss "$each: $theirs still names it"
+            else
+                restore "$each"
+            fi
+        done
     done
     case $busy in *docker* | *podman* | *containerd*) ;; *) restore /etc/sparkguard/runtime.conf ;; esac
 }
