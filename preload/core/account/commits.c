@@ -5,6 +5,7 @@
 
 #include "base/atomics.h"
 #include "base/clock.h"
+#include "base/pages.h"
 #include "base/syscall.h"
 
 #include <string.h>
@@ -22,11 +23,6 @@ static struct {
     uint32_t is_on_record;               /* (atomic) the promise follows the record */
 } state SG_AT_FORK;
 
-static uint64_t least_of(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 void sg_commits_note(uint64_t touched_bytes, uint64_t untouched_bytes)
 {
     state.counted += touched_bytes;
@@ -36,8 +32,8 @@ void sg_commits_note(uint64_t touched_bytes, uint64_t untouched_bytes)
 /* Updates `aged` once per AGED_NS: untouched bytes are aged if they were untouched at each scan of that time. */
 static void note_age(uint64_t now)
 {
-    state.least = least_of(state.least, state.untouched);
-    state.aged = least_of(state.aged, state.untouched);
+    state.least = sg_smaller(state.least, state.untouched);
+    state.aged = sg_smaller(state.aged, state.untouched);
     if (now - state.begin_ns < AGED_NS)
         return;
     state.aged = state.least;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/log.h"
+#include "base/pages.h"
 #include "base/procfs.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -62,11 +63,9 @@ static struct held held_by_process(const struct sg_registry_entry *entry, uint64
     bool is_unified = (sg_load(&slot->flags) & SG_SLOT_UNIFIED) != 0;
     uint64_t bounded = sg_load(&entry->bounded_flight_bytes), unbounded = sg_load(&entry->unbounded_flight_bytes);
     uint64_t flight = sg_entry_cut(bounded) + sg_entry_cut(unbounded);
-    uint64_t granted = sg_entry_cut(sg_load(&slot->granted_bytes));
+    uint64_t private_bytes = sg_entry_private_bytes(slot, entry, named);
     uint64_t device = is_unified ? 0 : sg_entry_cut(sg_load(&slot->device_bytes));
-    *named = sg_entry_cut(sg_load(&sg_entry_names(entry)->file_bytes));
-    uint64_t less = sg_entry_cut(sg_load(&slot->inherited_bytes)) + *named + device + UNPROMISED_BYTES;
-    uint64_t bytes = (granted > less ? granted - less : 0) + sg_entry_cut(sg_load(&slot->sparse_bytes));
+    uint64_t bytes = sg_above(private_bytes, device + UNPROMISED_BYTES) + sg_entry_cut(sg_load(&slot->sparse_bytes));
     return (struct held){bytes, bytes + flight};
 }
 
@@ -75,11 +74,6 @@ static struct held held_by_process(const struct sg_registry_entry *entry, uint64
 static bool is_ending(const struct sg_registry_entry *entry, uint64_t bytes)
 {
     return bytes >= EXAMINED_BYTES_MIN && sg_procfs_is_ending(entry->slot.pid, entry->slot.start_ticks);
-}
-
-static bool is_held_by_job(const struct sg_registry_entry *entry)
-{
-    return sg_entry_is_live(entry) && sg_entry_is_process(entry) && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
 /* About the bytes that the processes of a job hold: of the ranges of shared memory, only the largest sum of one process
@@ -92,7 +86,7 @@ static struct held about_held_by(uint64_t job)
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t named;
-        if (entry->slot.job_hash != job || !is_held_by_job(entry))
+        if (entry->slot.job_hash != job || !sg_entry_is_running(entry))
             continue;
         struct held held = held_by_process(entry, &named);
         sg_entry_add_cut(&sum.least, held.least);
@@ -157,7 +151,7 @@ static void add_process(uint32_t number, const struct sg_registry_entry *entry, 
 {
     struct claimed_job *job = find_job(entry->slot.job_hash);
     uint64_t named;
-    if (job == NULL || !is_held_by_job(entry))
+    if (job == NULL || !sg_entry_is_running(entry))
         return;
     struct held held = held_by_process(entry, &named);
     uint64_t gathered;

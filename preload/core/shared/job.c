@@ -18,21 +18,18 @@
 static uint64_t sparse_bytes;  /* (atomic) of this process, by the last scan */
 static uint64_t not_before_ns; /* (atomic) when entries may be checked for dead owners again */
 
-/* The bytes that only this process has: without those it was forked with, and without shared memory (same_bytes.h). */
+/* The bytes that only this process has. *has_names becomes true if it holds others with processes of the job
+ * (same_bytes.h). */
 static uint64_t private_part(const struct sg_slot *slot, const struct sg_registry_entry *entry, bool *has_names)
 {
-    uint64_t granted = sg_load(&slot->granted_bytes), inherited = sg_load(&slot->inherited_bytes);
-    uint64_t named = inherited + sg_load(&sg_entry_names(entry)->file_bytes);
-    *has_names = *has_names || named != 0;
-    return granted > named ? granted - named : 0;
+    uint64_t named, bytes = sg_entry_private_bytes(slot, entry, &named);
+    *has_names = *has_names || named != 0 || sg_load(&slot->inherited_bytes) != 0;
+    return bytes;
 }
 
-/* Whether the entry is another live process of the job. A process that has called exec does not count, because the new
- * program has an entry of its own, and neither do claims and helpers of the launcher. */
 static bool is_another_of_the_job(const struct sg_registry_entry *entry)
 {
-    return entry->slot.job_hash == sg_own->slot.job_hash && entry != sg_entry_own() && sg_entry_is_live(entry) &&
-           sg_entry_is_process(entry) && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
+    return entry->slot.job_hash == sg_own->slot.job_hash && entry != sg_entry_own() && sg_entry_is_running(entry);
 }
 
 static uint64_t sum_of_others(bool *has_names)

@@ -6,6 +6,7 @@
 #define SG_PRELOAD_SHARED_OWN_ENTRY_H
 
 #include "base/atomics.h"
+#include "base/pages.h"
 #include "shared/segment.h"
 #include "sparkguard_abi.h"
 
@@ -158,6 +159,23 @@ static inline bool sg_entry_is_of_job(const struct sg_registry_entry *entry)
 static inline bool sg_entry_is_process(const struct sg_registry_entry *entry)
 {
     return (sg_load_relaxed(&entry->slot.flags) & (SG_SLOT_JOB | SG_SLOT_HELPER)) == 0;
+}
+
+/* Whether the entry is a live process of its job whose program goes on. One that has called exec does not count: the new
+ * program has an entry of its own. Any thread. */
+static inline bool sg_entry_is_running(const struct sg_registry_entry *entry)
+{
+    return sg_entry_is_live(entry) && sg_entry_is_process(entry) && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
+}
+
+/* The granted bytes that no other process of the job may hold as well: without the *named_bytes of ranges of shared
+ * memory, and without what the process was forked with. `slot`: the entry's, or this process's own. Any thread. */
+static inline uint64_t sg_entry_private_bytes(const struct sg_slot *slot, const struct sg_registry_entry *entry,
+                                              uint64_t *named_bytes)
+{
+    uint64_t granted = sg_entry_cut(sg_load(&slot->granted_bytes));
+    *named_bytes = sg_entry_cut(sg_load(&sg_entry_names(entry)->file_bytes));
+    return sg_above(granted, *named_bytes + sg_entry_cut(sg_load(&slot->inherited_bytes)));
 }
 
 /* From now on this process counts as a helper of the launcher and not as one of its job. Any thread. */

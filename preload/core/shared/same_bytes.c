@@ -10,6 +10,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "base/pages.h"
 #include "base/range_map.h"
 #include "shared/own_entry.h"
 #include "shared/registry_file.h"
@@ -218,7 +219,7 @@ static uint64_t count_row(struct gathering *g, uint64_t begin, uint64_t end, uin
         bytes_of(begin, end) - sg_range_map_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) * SG_SHARED_UNIT;
     if (fresh != 0) /* if memory runs out, overlapping ranges count twice */
         (void)sg_range_map_set(&g->covered, begin, end, SG_RANGE_COUNTED, 0);
-    return missing_bytes < fresh ? missing_bytes : fresh;
+    return sg_smaller(missing_bytes, fresh);
 }
 
 static void count_all(struct gathering *g)
@@ -268,18 +269,13 @@ static void gather(struct gathering *g)
     count_all(g);
 }
 
-static uint64_t beyond(uint64_t all, uint64_t own)
-{
-    return all > own ? all - own : 0;
-}
-
 const struct sg_same_bytes *sg_same_bytes_gather(void)
 {
     static struct sg_same_bytes others; /* under the decision lock */
     gather(&refresh);
     for (uint32_t group = 0; group < SG_SAME_COUNT; group++)
-        others.promised[group] = beyond(refresh.promised[group], refresh.own_note.missing_bytes);
-    others.held_by_job = beyond(refresh.held_by_job, refresh.own_note.held_bytes);
+        others.promised[group] = sg_above(refresh.promised[group], refresh.own_note.missing_bytes);
+    others.held_by_job = sg_above(refresh.held_by_job, refresh.own_note.held_bytes);
     return &others;
 }
 
@@ -295,11 +291,6 @@ static const struct note *note_of(uint32_t number, const struct sg_registry_entr
                                                                                                : &none;
 }
 
-static uint64_t smaller_of(uint64_t one, uint64_t other)
-{
-    return one < other ? one : other;
-}
-
 uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *entry, struct sg_named *promised,
                             struct sg_named *granted)
 {
@@ -308,14 +299,14 @@ uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *ent
     *promised = (struct sg_named){.bytes = sg_load(&entry->slot.promised_bytes)};
     *granted = (struct sg_named){.bytes = sg_load(&entry->slot.granted_bytes)};
     uint64_t now = sg_load(&entry->files_version), named = sg_load(&sg_entry_names(entry)->file_bytes);
-    granted->by_name_bytes = smaller_of(note->held_bytes, granted->bytes);
+    granted->by_name_bytes = sg_smaller(note->held_bytes, granted->bytes);
     if (now == version && note->version == version && version % 2 == 0) {
-        promised->by_name_bytes = smaller_of(note->missing_bytes, promised->bytes);
+        promised->by_name_bytes = sg_smaller(note->missing_bytes, promised->bytes);
         return 0;
     }
-    promised->in_doubt_bytes = smaller_of(named, promised->bytes);
-    named = smaller_of(named, granted->bytes);
-    granted->in_doubt_bytes = named > granted->by_name_bytes ? named - granted->by_name_bytes : 0;
+    promised->in_doubt_bytes = sg_smaller(named, promised->bytes);
+    named = sg_smaller(named, granted->bytes);
+    granted->in_doubt_bytes = sg_above(named, granted->by_name_bytes);
     return now;
 }
 
@@ -340,8 +331,7 @@ uint64_t sg_same_bytes_known(uint32_t group, uint64_t begin, uint64_t end, uint6
     }
     if (!is_counted)
         after += count_row(g, begin, end, bytes);
-    uint64_t more = after > before ? after - before : 0;
-    return bytes > more ? bytes - more : 0;
+    return sg_above(bytes, sg_above(after, before));
 }
 
 uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end)
@@ -391,13 +381,6 @@ uint64_t sg_same_bytes_held_by(uint64_t job)
 
 /* ---- memory of parents ------------------------------------------------------------------------------------------- */
 
-static uint64_t private_bytes_of(const struct sg_registry_entry *entry)
-{
-    uint64_t granted = sg_load(&entry->slot.granted_bytes);
-    uint64_t named = sg_load(&entry->slot.inherited_bytes) + sg_load(&sg_entry_names(entry)->file_bytes);
-    return granted > named ? granted - named : 0;
-}
-
 /* Notes the bytes that a child has from one ancestor; the largest of its children counts. If the list is full, further
  * ancestors are not noted: their bytes do not count, as if the ancestor still held them. */
 static void note_origin(struct origin *list, uint32_t *count, const struct sg_origin *origin, uint64_t bytes,
@@ -432,10 +415,11 @@ static uint64_t left_by(const struct origin *origin)
 {
     struct sg_registry *registry = sg_entry_registry();
     uint32_t number = origin->entry - 1;
-    bool is_alive = number < SG_ENTRY_CAPACITY && SG_CLAIM_STATE(origin->claim) == SG_CLAIM_LIVE &&
-                    sg_load(&sg_entry_at(registry, number)->claim) == origin->claim;
-    uint64_t held = is_alive ? private_bytes_of(sg_entry_at(registry, number)) : 0;
-    return origin->bytes > held ? origin->bytes - held : 0;
+    const struct sg_registry_entry *entry = number < SG_ENTRY_CAPACITY ? sg_entry_at(registry, number) : NULL;
+    bool is_alive =
+        entry != NULL && SG_CLAIM_STATE(origin->claim) == SG_CLAIM_LIVE && sg_load(&entry->claim) == origin->claim;
+    uint64_t named;
+    return sg_above(origin->bytes, is_alive ? sg_entry_private_bytes(&entry->slot, entry, &named) : 0);
 }
 
 static uint64_t inherited_by_job(struct gathering *g)
