@@ -47,6 +47,7 @@ static uint16_t places[PLACES];
 static uint32_t job_count;
 
 static bool has_begun, counts_own;
+static uint64_t certain_bytes[SG_ENTRY_CAPACITY]; /* the certain rest of each granted claim, for the observer */
 
 /* Whoever waits for a claim tries again within a second, and stamps its entry. An older stamp is a stopped
  * process's. */
@@ -101,9 +102,15 @@ uint64_t sg_claims_held_by(uint64_t job)
     return about_held_by(job).most;
 }
 
+/* Whether the entry is of a job itself and lives: it may be a claim, granted or waiting. */
+static bool is_of_live_job(const struct sg_registry_entry *entry)
+{
+    return SG_UNLIKELY(sg_entry_is_of_job(entry)) && sg_entry_is_live(entry);
+}
+
 static bool is_granted_claim(const struct sg_registry_entry *entry)
 {
-    return SG_UNLIKELY(sg_entry_is_of_job(entry)) && sg_entry_is_live(entry) && sg_load(&entry->claimed_bytes) != 0;
+    return is_of_live_job(entry) && sg_load(&entry->claimed_bytes) != 0;
 }
 
 /* The place of a job, or the free place where it belongs. There are more places than jobs. */
@@ -189,14 +196,6 @@ static void add_up(struct sg_registry *registry, uint32_t used, bool is_examined
     }
 }
 
-/* The size of a claim that counts, else 0. */
-static uint64_t size_of(const struct sg_registry_entry *entry)
-{
-    if (SG_LIKELY(!is_granted_claim(entry)) || (!counts_own && entry->slot.job_hash == sg_own->slot.job_hash))
-        return 0;
-    return sg_entry_cut(sg_load(&entry->claimed_bytes));
-}
-
 void sg_claims_count_own(bool does_count)
 {
     counts_own = does_count;
@@ -218,23 +217,6 @@ void sg_claims_begin(void)
     }
 }
 
-static bool is_claim_of(const struct sg_registry_entry *entry, uint64_t job)
-{
-    return entry->slot.job_hash == job && sg_entry_is_of_job(entry) && sg_entry_is_live(entry);
-}
-
-/* Returns the size of all claims of a job. */
-static uint64_t claims_of(struct sg_registry *registry, uint32_t used, uint64_t job)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < used; i++) {
-        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (is_claim_of(entry, job))
-            sum += sg_entry_cut(sg_load(&entry->claimed_bytes));
-    }
-    return sum;
-}
-
 /* The rest of a claim: the part that is certain, and the part that is in doubt. */
 struct rest {
     uint64_t bytes, in_doubt_bytes;
@@ -251,15 +233,22 @@ static void add_rest(struct sg_peer_sums *sums, const struct rest *rest)
 static void compare_readings(struct claimed_job *job)
 {
     struct held before = job->was_read ? job->before : (struct held){0, job->now.most};
-    job->left.least = before.least < job->now.least ? before.least : job->now.least;
-    job->left.most = before.most < job->now.most ? job->now.most : before.most;
+    job->left.least = sg_smaller(before.least, job->now.least);
+    job->left.most = sg_larger(before.most, job->now.most);
 }
 
 static uint64_t take_from(uint64_t *left, uint64_t most)
 {
-    uint64_t taken = *left < most ? *left : most;
+    uint64_t taken = sg_smaller(*left, most);
     *left -= taken;
     return taken;
+}
+
+/* What the job's bytes leave of its next claim. */
+static struct rest take_rest(struct claimed_job *job, uint64_t size)
+{
+    uint64_t most = take_from(&job->left.most, size), least = take_from(&job->left.least, size);
+    return (struct rest){size - most, sg_above(most, least)};
 }
 
 void sg_claims_end(struct sg_peers *peers, bool is_examined)
@@ -278,12 +267,13 @@ void sg_claims_end(struct sg_peers *peers, bool is_examined)
         peers->own_claim_bytes = of_own->claimed_bytes - of_own->now.most;
     for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        uint64_t size = size_of(entry);
-        struct claimed_job *job = size != 0 ? find_job(entry->slot.job_hash) : NULL;
+        struct claimed_job *job = is_granted_claim(entry) ? find_job(entry->slot.job_hash) : NULL;
         if (SG_LIKELY(job == NULL))
             continue;
-        uint64_t most = take_from(&job->left.most, size), least = take_from(&job->left.least, size);
-        const struct rest rest = {size - most, most > least ? most - least : 0};
+        const struct rest rest = take_rest(job, sg_entry_cut(sg_load(&entry->claimed_bytes)));
+        certain_bytes[i] = rest.bytes;
+        if (job == of_own && !counts_own)
+            continue;
         add_rest(&peers->machine, &rest);
         for (unsigned k = 0; k < SG_ENTRY_LEVELS && own->level[k] != 0; k++)
             if (sg_entry_is_member(entry, own->level[k]))
@@ -293,21 +283,9 @@ void sg_claims_end(struct sg_peers *peers, bool is_examined)
 
 uint64_t sg_claims_rest(uint32_t number)
 {
-    struct sg_registry *registry = sg_entry_registry();
-    const struct sg_registry_entry *claim = sg_entry_at(registry, number);
-    struct claimed_job *job = has_begun && is_granted_claim(claim) ? find_job(claim->slot.job_hash) : NULL;
-    if (job == NULL)
-        return 0;
-    uint64_t size = 0, taken = 0;
-    compare_readings(job);
-    for (uint32_t i = 0; i <= number; i++) {
-        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (!is_granted_claim(entry) || entry->slot.job_hash != job->job)
-            continue;
-        size = sg_entry_cut(sg_load(&entry->claimed_bytes));
-        taken = take_from(&job->left.most, size);
-    }
-    return size - taken;
+    const struct sg_registry_entry *claim = sg_entry_at(sg_entry_registry(), number);
+    bool is_known = has_begun && is_granted_claim(claim) && find_job(claim->slot.job_hash) != NULL;
+    return is_known ? certain_bytes[number] : 0;
 }
 
 static uint64_t share_of(const struct sg_registry_entry *claim)
@@ -319,14 +297,15 @@ static uint64_t share_of(const struct sg_registry_entry *claim)
 uint64_t sg_claims_lent_to(uint64_t job)
 {
     struct sg_registry *registry = sg_entry_registry();
-    const uint32_t used = sg_entry_count(registry);
-    uint64_t claimed = claims_of(registry, used, job), held = about_held_by(job).least, share = SG_SHARE_MIN;
-    for (uint32_t i = 0; i < used; i++) {
+    uint64_t claimed = 0, share = SG_SHARE_MIN;
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (is_claim_of(entry, job) && share_of(entry) > share)
-            share = share_of(entry);
+        if (entry->slot.job_hash != job || !is_of_live_job(entry))
+            continue;
+        claimed += sg_entry_cut(sg_load(&entry->claimed_bytes));
+        share = sg_larger(share, share_of(entry));
     }
-    return held > claimed ? (held - claimed) / share : 0;
+    return sg_above(about_held_by(job).least, claimed) / share;
 }
 
 /* ---- the claim that this process makes --------------------------------------------------------------------------- */
@@ -337,8 +316,7 @@ static uint32_t count_of_user(struct sg_registry *registry, uint64_t user)
     uint32_t count = 0;
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        count += sg_entry_is_of_job(entry) && sg_entry_is_live(entry) && entry->claim_place != 0 &&
-                 sg_load(&entry->set_user) == user;
+        count += is_of_live_job(entry) && entry->claim_place != 0 && sg_load(&entry->set_user) == user;
     }
     return count;
 }
@@ -389,8 +367,8 @@ uint64_t sg_claims_count_before(void)
     sg_store(&queued->published_ns, now);
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        count += entry != queued && sg_entry_is_of_job(entry) && sg_entry_is_live(entry) &&
-                 sg_load(&entry->claim_wanted_bytes) != 0 && !is_stopped(entry, now) && is_before(entry, queued);
+        count += entry != queued && is_of_live_job(entry) && sg_load(&entry->claim_wanted_bytes) != 0 &&
+                 !is_stopped(entry, now) && is_before(entry, queued);
     }
     return count;
 }
@@ -426,7 +404,7 @@ bool sg_claims_find(uint64_t job, struct sg_granted_claim *found)
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         *found = (struct sg_granted_claim){.entry = entry, .owner = sg_load(&entry->claim)};
-        if (!is_claim_of(entry, job))
+        if (entry->slot.job_hash != job || !is_of_live_job(entry))
             continue;
         found->bytes = sg_load(&entry->claimed_bytes);
         if (found->bytes != 0 && sg_load(&entry->claim) == found->owner)
@@ -446,8 +424,7 @@ uint64_t sg_claims_more(uint64_t bytes)
     const struct claimed_job *job = find_job(sg_own->slot.job_hash);
     if (job == NULL) /* its first claim */
         return bytes;
-    uint64_t beyond = job->now.least > job->claimed_bytes ? job->now.least - job->claimed_bytes : 0;
-    return bytes > beyond ? bytes - beyond : 0;
+    return sg_above(bytes, sg_above(job->now.least, job->claimed_bytes));
 }
 
 bool sg_claims_are_judged_here(const struct sg_registry_entry *claim)
