@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     has_begun = true;
     uint64_t granted = sg_own->slot.granted_bytes;
     hurt(data, size);
-    sg_peers_sum(&peers, 2, true);
+    sg_peers_sum(&peers, 2, true, NULL);
     check(&peers.machine);
     check(&peers.device);
     check(&peers.job);

@@ -2,7 +2,7 @@
  * tenants.pml - a model of how another tenant sees what is left of a job's claim.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which the
- * library makes it: sg_peers_sum, sg_claims_begin, the kernel's figure and sg_claims_end in sg_headroom_refresh (Tenant),
+ * library makes it: sg_peers_sum with sg_claims_read, the kernel's figure and sg_claims_end in sg_headroom_refresh (Tenant),
  * and sg_admission_settle and the frees of the claimed job's process (Job).
  *
  *     flight, granted   the words of the job's registry entry

@@ -430,10 +430,12 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
     note_reserve();
     uint64_t returned = sg_load(&sg_entry_registry()->returned_bytes);
     sg_tracker_observe();
-    sg_peers_sum(&sg_headroom_last.peers, device, is_closely); /* before the kernel's figures: see registry.h */
+    bool reads_claims = has_claims && sg_claims_begin();
+    /* Before the kernel's figures: see registry.h. */
+    sg_peers_sum(&sg_headroom_last.peers, device, is_closely, reads_claims ? sg_claims_read : NULL);
+    if (reads_claims)
+        sg_claims_keep();
     sg_containers_look(is_closely);
-    if (has_claims)
-        sg_claims_begin();
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
     sg_job_take_left_peak();

@@ -172,17 +172,20 @@ static void add_process(uint32_t number, const struct sg_registry_entry *entry, 
         sg_entry_add_cut(&job->now.least, held.least);
 }
 
-/* Adds up what each job with a claim holds: what its processes hold alone, the ranges of shared memory that they hold
- * together, and memory of parents that have ended. `is_examined`: what an ending process holds is not certain. */
-static void add_up(struct sg_registry *registry, uint32_t used, bool is_examined)
+/* A reading adds up what each job with a claim holds: what its processes hold alone, then the ranges of shared memory
+ * that they hold together, and memory of parents that have ended. */
+static void begin_reading(struct sg_registry *registry, uint32_t used)
 {
+    find_claims(registry, used);
     for (uint32_t i = 0; i < job_count; i++) {
         jobs[i].now = (struct held){0, 0};
         jobs[i].changed_bytes = 0;
     }
     sg_same_bytes_begin_heirs();
-    for (uint32_t i = 0; i < used; i++)
-        add_process(i, sg_entry_at(registry, i), is_examined);
+}
+
+static void end_reading(void)
+{
     for (uint32_t i = 0; i < job_count; i++) {
         uint64_t together = sg_same_bytes_held_by(jobs[i].job), changed = jobs[i].changed_bytes;
         sg_entry_add_cut(&jobs[i].now.least, together > changed ? together - changed : 0);
@@ -191,9 +194,20 @@ static void add_up(struct sg_registry *registry, uint32_t used, bool is_examined
     uint64_t bytes, of;
     for (uint32_t i = 0; sg_same_bytes_heirs(i, &of, &bytes); i++) {
         struct claimed_job *job = find_job(of);
+        if (job == NULL)
+            continue;
         sg_entry_add_cut(&job->now.least, bytes);
         sg_entry_add_cut(&job->now.most, bytes);
     }
+}
+
+/* A whole reading. `is_examined`: what an ending process holds is not certain. */
+static void add_up(struct sg_registry *registry, uint32_t used, bool is_examined)
+{
+    begin_reading(registry, used);
+    for (uint32_t i = 0; i < used; i++)
+        add_process(i, sg_entry_at(registry, i), is_examined);
+    end_reading();
 }
 
 void sg_claims_count_own(bool does_count)
@@ -201,16 +215,25 @@ void sg_claims_count_own(bool does_count)
     counts_own = does_count;
 }
 
-void sg_claims_begin(void)
+bool sg_claims_begin(void)
 {
     struct sg_registry *registry = sg_entry_registry();
     has_begun = sg_load(&registry->claim_places) != 0;
     if (SG_LIKELY(!has_begun))
-        return;
-    const uint32_t used = sg_entry_count(registry);
+        return false;
     forget_jobs();
-    find_claims(registry, used);
-    add_up(registry, used, false);
+    begin_reading(registry, sg_entry_count(registry));
+    return true;
+}
+
+void sg_claims_read(uint32_t number, const struct sg_registry_entry *entry)
+{
+    add_process(number, entry, false);
+}
+
+void sg_claims_keep(void)
+{
+    end_reading();
     for (uint32_t i = 0; i < job_count; i++) {
         jobs[i].before = jobs[i].now;
         jobs[i].was_read = true;
@@ -258,7 +281,6 @@ void sg_claims_end(struct sg_peers *peers, bool is_examined)
     if (SG_LIKELY(!has_begun))
         return;
     const uint32_t used = sg_entry_count(registry);
-    find_claims(registry, used);
     add_up(registry, used, is_examined);
     for (uint32_t i = 0; i < job_count; i++)
         compare_readings(&jobs[i]);
@@ -416,11 +438,9 @@ bool sg_claims_find(uint64_t job, struct sg_granted_claim *found)
 uint64_t sg_claims_more(uint64_t bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
-    const uint32_t used = sg_entry_count(registry);
     (void)sg_same_bytes_gather();
     forget_jobs();
-    find_claims(registry, used);
-    add_up(registry, used, true);
+    add_up(registry, sg_entry_count(registry), true);
     const struct claimed_job *job = find_job(sg_own->slot.job_hash);
     if (job == NULL) /* its first claim */
         return bytes;

@@ -10,8 +10,8 @@
  * and shows what it does not cover: memory that is freed and taken again between the readings, and a process that is
  * killed. Its memory counts as held until its entry is marked dead; only a look before a refusal asks the kernel.
  *
- * Cost: two passes over the registry at any number of claims, and for each job with a claim one over the ranges of
- * shared memory. A member of a group may write any number of claims into the registry, so the jobs that count are
+ * Cost: a pass over the registry after the kernel's figures, at any number of claims, and for each job with a claim one
+ * over the ranges of shared memory. The first reading is part of the pass that sums up the peers. A member of a group may write any number of claims into the registry, so the jobs that count are
  * bounded.
  *
  * All functions need the decision lock, except where noted.
@@ -30,12 +30,14 @@ enum {
     SG_CLAIMS_OF_USER = 32 /* claims that a user can have at a time, granted and waiting */
 };
 
-/* Adds up what the jobs with claims hold; call it after sg_peers_sum, whose ranges of shared memory it uses, and before
- * the kernel's figures are read. Costs one load while no claim was ever made. */
-void sg_claims_begin(void);
+/* The first reading of what the jobs with claims hold: begin, then sg_peers_sum with sg_claims_read, then keep, before
+ * the kernel's figures are read. begin returns false, and the rest is left out, while no claim was ever made. */
+bool sg_claims_begin(void);
+void sg_claims_read(uint32_t number, const struct sg_registry_entry *entry);
+void sg_claims_keep(void);
 
-/* Adds the rest of each claim of another job to the sums of the machine and of this process's cgroups, and sets
- * own_claim_bytes; call it after the kernel's figures were read. `is_examined`: what an ending process holds is in
+/* The second reading. Adds the rest of each claim of another job to the sums of the machine and of this process's
+ * cgroups, and sets own_claim_bytes; call it after the kernel's figures were read. `is_examined`: what an ending process holds is in
  * doubt; reads /proc for each process of a job with a claim that holds 1 MiB or more. */
 void sg_claims_end(struct sg_peers *peers, bool is_examined);
 

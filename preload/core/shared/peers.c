@@ -345,7 +345,7 @@ uint64_t sg_peers_promised_by(uint32_t number, bool asks_kernel)
     return read_closely(number, entry, sg_load(&sg_entry_own()->ticket), asks_kernel).promised.bytes;
 }
 
-void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
+void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel, sg_peers_visit *also)
 {
     asks_kernel = asks_kernel && sg_procfs_is_of_this_namespace();
     struct sg_registry *registry = sg_entry_registry();
@@ -361,11 +361,15 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
     const struct sg_same_bytes *same = sg_same_bytes_gather();
     for (uint32_t i = 0; i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry == own || !sg_entry_is_live(entry))
+        if (!sg_entry_is_live(entry))
             continue;
-        struct peer peer = read_closely(i, entry, arguments.ticket, asks_kernel);
-        peer.is_stalled = is_stalled(i, entry, &peer, arguments.now);
-        count(&arguments, entry, &peer);
+        if (entry != own) {
+            struct peer peer = read_closely(i, entry, arguments.ticket, asks_kernel);
+            peer.is_stalled = is_stalled(i, entry, &peer, arguments.now);
+            count(&arguments, entry, &peer);
+        }
+        if (SG_UNLIKELY(also != NULL))
+            also(i, entry);
     }
     add_same_bytes(peers, same);
     sg_entry_add_cut(&peers->cuda_bytes, peers->device_bytes);

@@ -47,10 +47,14 @@ struct sg_peers {
     struct sg_cuda_sum cuda[1 + SG_ENTRY_LEVELS]; /* of the machine, and of each of our cgroups */
 };
 
+/* Called with each entry that lives, and its number. */
+typedef void sg_peers_visit(uint32_t number, const struct sg_registry_entry *entry);
+
 /* Sums up the other processes into *peers. `device`: the identity of the discrete device that the request is for, or 0.
  * `asks_kernel`: also ask the kernel how much of its promises each process has touched; costs a read of /proc for each
- * that promises 1 MiB or more. Without a queued request of our own, all requests count as queued before. */
-void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel);
+ * that promises 1 MiB or more. Without a queued request of our own, all requests count as queued before. `also` is
+ * called for each entry in the same pass, after its sums were read, and for this process's own; NULL: nothing is. */
+void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel, sg_peers_visit *also);
 
 /* The promised bytes of entry `number` as sg_peers_sum() counts them, with ranges of shared memory in full. Call it
  * after that. */

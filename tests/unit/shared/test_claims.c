@@ -102,8 +102,9 @@ static uint64_t taken(void)
 {
     struct sg_peers peers;
     sg_store(&sg_entry_registry()->claim_places, 1);
-    sg_peers_sum(&peers, 0, false);
-    sg_claims_begin();
+    CHECK(sg_claims_begin());
+    sg_peers_sum(&peers, 0, false, sg_claims_read);
+    sg_claims_keep();
     sg_claims_end(&peers, false);
     return peers.machine.claimed_bytes + peers.machine.flight_bytes;
 }
@@ -117,6 +118,28 @@ static void share(struct sg_registry_entry *entry, uint64_t first, uint64_t mib)
     entry->file_bytes = mib * MIB;
     entry->files_version = 2;
     entry->slot.granted_bytes += mib * MIB;
+}
+
+static unsigned visits[SG_ENTRY_CAPACITY];
+
+static void visit(uint32_t number, const struct sg_registry_entry *entry)
+{
+    CHECK(entry == sg_entry_at(sg_entry_registry(), number));
+    visits[number]++;
+}
+
+CHILD_TEST(pass_over_the_peers_shows_each_entry_that_lives)
+{
+    struct sg_peers peers;
+    join();
+    (void)stranger(1, GIB);
+    stranger(2, GIB)->claim = 1 << 2 | SG_CLAIM_DEAD;
+    claim_at(3, GIB);
+    sg_peers_sum(&peers, 0, false, visit);
+    CHECK_EQUAL(visits[0], 1); /* this process's own */
+    CHECK_EQUAL(visits[1], 1);
+    CHECK_EQUAL(visits[2], 0);
+    CHECK_EQUAL(visits[3], 1);
 }
 
 CHILD_TEST(claim_takes_its_size_however_much_of_it_is_held)
@@ -227,7 +250,7 @@ CHILD_TEST(ranges_beyond_a_bound_count_for_each_process)
             entry->file[k] = (struct sg_memory_file){first, first + MIB / SG_FILE_UNIT_BYTES, MIB};
         }
     }
-    sg_peers_sum(&peers, 0, false);
+    sg_peers_sum(&peers, 0, false, NULL);
     CHECK_EQUAL(peers.machine.held_bytes, SG_FILE_CAPACITY * MIB * (1 + SG_ENTRY_CAPACITY / 2 - 1));
 }
 
@@ -268,6 +291,7 @@ int main(void)
         cmocka_unit_test(granted_claim_of_the_job_is_found),
         cmocka_unit_test(claim_changes_only_as_it_was_found),
         cmocka_unit_test(what_the_job_holds_beyond_its_claims_is_not_taken_again),
+        cmocka_unit_test(pass_over_the_peers_shows_each_entry_that_lives),
         cmocka_unit_test(claim_takes_its_size_however_much_of_it_is_held),
         cmocka_unit_test(two_claims_of_one_job_are_filled_one_after_the_other),
         cmocka_unit_test(shared_memory_of_a_claimed_job_is_held_once),

@@ -116,7 +116,7 @@ CHILD_TEST(without_a_segment_a_process_decides_alone)
     struct sg_peers peers;
     CHECK(sg_registry_due() != SG_REGISTRY_JOIN);
     sg_registry_announce(SG_SOURCE_BOUNDED, GIB);
-    sg_peers_sum(&peers, 0, true);
+    sg_peers_sum(&peers, 0, true, NULL);
     CHECK_EQUAL(peers.machine.queued_before_bytes, 0);
     CHECK_EQUAL(peers.machine.queued_after_bytes, 0);
     sg_registry_withdraw();
@@ -500,7 +500,7 @@ CHILD_TEST(entries_of_another_version_add_up_without_their_names)
     other->slot.in_flight_bytes = other->bounded_flight_bytes = 700;
     other->claim = 1 << 2 | SG_CLAIM_LIVE;
     sg_store(&sg_entry_registry()->entry_used, UINT32_C(8));
-    sg_peers_sum(&peers, 0, false);
+    sg_peers_sum(&peers, 0, false, NULL);
     CHECK_EQUAL(peers.machine.held_bytes, 5000);
     CHECK_EQUAL(peers.machine.flight_bytes, 700);
 }
@@ -639,7 +639,7 @@ static struct sg_peers sum_for(uint64_t device)
 {
     struct sg_peers peers;
     memset(&peers, 0xff, sizeof peers);
-    sg_peers_sum(&peers, device, false);
+    sg_peers_sum(&peers, device, false, NULL);
     return peers;
 }
 
@@ -835,7 +835,7 @@ CHILD_TEST(watching_is_of_this_moment)
 static uint64_t closely(void)
 {
     struct sg_peers peers;
-    sg_peers_sum(&peers, 0, true);
+    sg_peers_sum(&peers, 0, true, NULL);
     return peers.machine.held_bytes;
 }
 
@@ -1102,7 +1102,7 @@ CHILD_TEST(a_header_that_somebody_changes_later_moves_no_entry)
     registry->entry_used = UINT32_MAX;
     CHECK(entry_at(1) == second && entry_at(SG_ENTRY_CAPACITY - 1) == last);
     CHECK(sg_entry_names(sg_entry_own()) == names && names == sg_entry_own());
-    sg_peers_sum(&peers, 0, true); /* reads every entry */
+    sg_peers_sum(&peers, 0, true, NULL); /* reads every entry */
     CHECK(!sg_registry_reap());
 }
 
