@@ -37,6 +37,14 @@ def test_heap_that_leaves_most_untouched_gets_more_than_there_is(guard, tmp_path
     assert "judged by what it touched" in steps.done.process()["events"][0]["what"]
 
 
+def test_heap_is_refused_once_its_record_says_that_it_would_touch_more_than_there_is(guard, tmp_path):
+    said = steps(guard, tmp_path, GIB, 32 * MIB, 8, 1200 * MIB)
+    # Each piece takes 32 MiB, and of its 992 untouched ones a quarter is promised: four take 1120 MiB, and the fifth needs 256 more.
+    assert said.steps == 4, steps.done.stderr
+    untouched = 4 * (GIB - 32 * MIB)
+    assert untouched // 4 - 64 * MIB <= said.promised <= untouched // 4 + 64 * MIB, "the refused one is not promised"
+
+
 def test_heap_that_touches_what_it_commits_is_refused_before_the_reserve(guard, tmp_path):
     said = steps(guard, tmp_path, 256 * MIB, 256 * MIB, 8, 900 * MIB)
     assert said.steps == 3, "900 MiB have room for three pieces of 256"
