@@ -21,6 +21,7 @@
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "base/options.h"
+#include "base/pages.h"
 #include "admit/wait.h"
 #include "admit/deferred_frees.h"
 #include "admit/headroom.h"
@@ -88,18 +89,17 @@ static SG_INLINE void add_to_flight(const struct sg_request *request, uint64_t b
     }
 }
 
-/* Call it before the bytes leave the flight sum. In the other order, a handler that longjmps between the two would
- * subtract them twice, and so hide other threads' bytes. */
-static void forget_flight(const struct sg_request *request, uint64_t bytes)
+/* `has_landed`: the real call has made the bytes resident, and the kernel's figures show them. The thread's note goes
+ * first: in the other order, a handler that longjmps between the two would subtract the bytes twice, and so hide other
+ * threads' bytes. */
+static SG_INLINE void remove_from_flight(const struct sg_request *request, uint64_t bytes, bool has_landed)
 {
     if (is_cuda(request))
-        sg_self.open.flight_bytes -= bytes < sg_self.open.flight_bytes ? bytes : sg_self.open.flight_bytes;
-}
-
-static void remove_from_flight(const struct sg_request *request, uint64_t bytes)
-{
-    forget_flight(request, bytes);
-    sg_entry_flight_add(sg_check_source(request), -(int64_t)bytes);
+        sg_self.open.flight_bytes -= sg_smaller(bytes, sg_self.open.flight_bytes);
+    if (has_landed)
+        sg_entry_flight_complete(sg_check_source(request), bytes);
+    else
+        sg_entry_flight_add(sg_check_source(request), -(int64_t)bytes);
 }
 
 /* Whether the cached snapshot admits the request; then it is in flight. With or without the lock. The request goes in
@@ -113,7 +113,7 @@ static bool take_from_cached_snapshot(struct sg_request *request)
     add_to_flight(request, request->size_bytes);
     if (sg_headroom_take(SG_HEADROOM_RESERVE, request->size_bytes))
         return true;
-    remove_from_flight(request, request->size_bytes);
+    remove_from_flight(request, request->size_bytes, false);
     return false;
 }
 
@@ -313,19 +313,27 @@ static void release_signals(const struct sg_request *request)
         sg_lock_let_signals();
 }
 
+static SG_INLINE void begin_flight(const struct sg_request *request, uint64_t bytes)
+{
+    hold_signals(request);
+    add_to_flight(request, bytes);
+}
+
+static SG_INLINE void end_flight(const struct sg_request *request, uint64_t bytes)
+{
+    remove_from_flight(request, bytes, false);
+    release_signals(request);
+}
+
 /* Reports a request in flight that would have been refused. Writing the report with signals blocked would delay them,
  * and with signals open a handler could longjmp out of the flight. So the bytes leave the flight meanwhile. */
 static void report_observed(const struct sg_request *request, const struct sg_answer *answer)
 {
-    if (request->holds_signals) {
-        sg_entry_flight_add(sg_check_source(request), -(int64_t)request->granted_bytes);
-        sg_lock_let_signals();
-    }
+    if (request->holds_signals)
+        end_flight(request, request->granted_bytes);
     sg_refusal_report(request, answer);
-    if (request->holds_signals) {
-        sg_lock_hold_signals();
-        sg_entry_flight_add(sg_check_source(request), (int64_t)request->granted_bytes);
-    }
+    if (request->holds_signals)
+        begin_flight(request, request->granted_bytes);
 }
 
 /* What is missing for a request that would be refused for the reserve; 0: more than there is, or it is refused for
@@ -442,11 +450,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
         promise(request, kept_bytes);
     else if (kept_bytes != 0)
         sg_deferred_frees_note_taken();
-    forget_flight(request, request->granted_bytes);
-    if (!is_lazy && kept_bytes != 0)
-        sg_entry_flight_complete(sg_check_source(request), request->granted_bytes);
-    else
-        sg_entry_flight_add(sg_check_source(request), -(int64_t)request->granted_bytes);
+    remove_from_flight(request, request->granted_bytes, !is_lazy && kept_bytes != 0);
     sg_store(&sg_own->slot.live_bytes, sg_ledger_live_bytes());
     sg_peers_advance();
     sg_segment_write_through();
@@ -516,20 +520,6 @@ static enum sg_verdict decide_small(struct sg_request *request, struct sg_answer
                                                                  : SG_REFUSE;
 }
 
-/* Counts a small request as in flight while it is decided. Blocks signals, so that a handler cannot longjmp out and
- * leave it counted. */
-static void begin_flight(uint64_t bytes)
-{
-    sg_lock_hold_signals();
-    sg_entry_flight_add(SG_SOURCE_BOUNDED, (int64_t)bytes);
-}
-
-static void end_flight(uint64_t bytes)
-{
-    sg_entry_flight_add(SG_SOURCE_BOUNDED, -(int64_t)bytes);
-    sg_lock_let_signals();
-}
-
 /* Decides a small request that is in flight. Any verdict but SG_ADMIT leaves it there. */
 static enum sg_verdict judge_small(struct sg_request *request, struct sg_answer *answer)
 {
@@ -546,10 +536,15 @@ static enum sg_verdict judge_small(struct sg_request *request, struct sg_answer 
     return verdict;
 }
 
-static struct sg_request small_request(enum sg_domain domain, uint64_t bytes, const char *call)
+/* A small request is in flight while it is decided. */
+static SG_INLINE struct sg_request small_request(enum sg_domain domain, uint64_t bytes, const char *call)
 {
-    return (struct sg_request){
-        .domain = domain, .size_bytes = bytes, .growth_bytes = bytes, .wording.call = call, .kind = SG_REQUEST_SMALL};
+    return (struct sg_request){.domain = domain,
+                               .size_bytes = bytes,
+                               .growth_bytes = bytes,
+                               .wording.call = call,
+                               .kind = SG_REQUEST_SMALL,
+                               .holds_signals = true};
 }
 
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call)
@@ -559,37 +554,39 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
     uint32_t seen = sg_peers_epoch();
     if (sg_refusal_repeats(&request))
         return false;
-    begin_flight(bytes);
+    begin_flight(&request, bytes);
     enum sg_verdict verdict = judge_small(&request, &answer);
     while (verdict == SG_WAIT) {
-        end_flight(bytes); /* two waiting requests in flight would wait for each other */
+        end_flight(&request, bytes); /* two waiting requests in flight would wait for each other */
         bool has_time = sg_wait_for_change(&request, seen);
         seen = sg_peers_epoch();
-        begin_flight(bytes);
+        begin_flight(&request, bytes);
         if (!has_time)
             break;
         verdict = judge_small(&request, &answer);
     }
     if (verdict == SG_ADMIT)
         return true;
-    end_flight(bytes);
+    end_flight(&request, bytes);
     sg_refusal_report(&request, &answer);
     if (sg_options.mode_observe)
-        begin_flight(bytes);
+        begin_flight(&request, bytes);
     return sg_options.mode_observe != 0;
 }
 
 /* The epoch is not advanced for small requests: waiting processes take a new snapshot every 50 ms. */
 void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes, bool is_private)
 {
+    const struct sg_request request = small_request(SG_DOMAIN_HEAP, bytes, NULL);
     if (kept_bytes != 0)
         sg_ledger_promise(kept_bytes, is_private);
-    end_flight(bytes);
+    end_flight(&request, bytes);
 }
 
 void sg_admission_begin_return(uint64_t bytes)
 {
-    begin_flight(bytes);
+    const struct sg_request request = small_request(SG_DOMAIN_MAPPED, bytes, NULL);
+    begin_flight(&request, bytes);
     sg_registry_note_returned(bytes);
 }
 
@@ -618,12 +615,12 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     sg_thread_reap(REAPED_AT_REFILL);
     struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
     struct sg_answer ignored;
-    begin_flight(refill.size_bytes);
+    begin_flight(&refill, refill.size_bytes);
     if (judge_small(&refill, &ignored) != SG_ADMIT) { /* then ask for the block alone, without the refill */
         sg_admission_settle_small(refill.size_bytes, 0, true);
         refill.size_bytes = wanted;
         if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* always grant the driver's own: it may not handle a refusal */
-            begin_flight(wanted);
+            begin_flight(&refill, wanted);
         else if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted, call))
             return false;
     }
