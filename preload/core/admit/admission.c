@@ -340,9 +340,7 @@ static void report_observed(const struct sg_request *request, const struct sg_an
  * another reason. */
 static uint64_t missing_bytes(const struct sg_request *request, const struct sg_answer *answer)
 {
-    uint64_t wanted = request->size_bytes + answer->kept_bytes;
-    bool is_possible = answer->reason == SG_REASON_RESERVE && wanted <= sg_own->machine.total_bytes;
-    return is_possible && wanted > answer->usable_bytes ? wanted - answer->usable_bytes : 0;
+    return answer->reason == SG_REASON_RESERVE ? sg_refusal_missing_bytes(request, answer) : 0;
 }
 
 /* Lets this process's own heap give back what is missing. True: the request is to be judged again. */

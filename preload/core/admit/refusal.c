@@ -162,8 +162,7 @@ static struct need need_of(const struct sg_request *request, const struct sg_ans
     return (struct need){.bytes = asked > UINT64_MAX - kept ? UINT64_MAX : asked + kept, .whole_bytes = whole};
 }
 
-/* Bytes that were missing for the request; 0: more than there is, or unknown. */
-static uint64_t missing_bytes(const struct sg_request *request, const struct sg_answer *answer)
+uint64_t sg_refusal_missing_bytes(const struct sg_request *request, const struct sg_answer *answer)
 {
     const struct need need = need_of(request, answer);
     if (need.bytes > need.whole_bytes || need.bytes <= answer->usable_bytes)
@@ -229,7 +228,7 @@ static void add_smaller(struct sg_text *text, const struct sg_request *request, 
 static void add_way_out(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
 {
     char size[16];
-    uint64_t missing = missing_bytes(request, answer);
+    uint64_t missing = sg_refusal_missing_bytes(request, answer);
     bool is_limit = answer->reason == SG_REASON_LIMIT, is_device = answer->reason == SG_REASON_DEVICE;
     sg_text_add(text, "try: ");
     if (missing == 0) {
@@ -421,7 +420,7 @@ static bool is_told(const struct sg_answer *answer, const uint64_t *printed_ns)
 void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer)
 {
     static uint64_t printed_ns;
-    sg_repeat_note(request, answer, missing_bytes(request, answer));
+    sg_repeat_note(request, answer, sg_refusal_missing_bytes(request, answer));
     if (!count(request, answer))
         return;
     sg_ledger_take_back_arrays(); /* what was freed is not at fault */
