@@ -52,6 +52,7 @@
 #include "account/block_table.h"
 
 #include "base/atomics.h"
+#include "base/pages.h"
 #include "base/syscall.h"
 
 #include <sys/mman.h>
@@ -82,12 +83,11 @@ struct stripe {
 struct sg_block_table_array {
     uint64_t slots; /* a power of two */
     uint64_t bytes;
-    uint32_t shift;        /* 64 - log2(slots) */
-    uint32_t reach;        /* longest distance of any entry from its hash place */
-    uint64_t cursor;       /* next slot to be scanned by a mover */
-    uint64_t longest_step; /* sg_block_table_longest_step */
-    uint64_t number;       /* of the generation */
-    uint64_t reserved[2];
+    uint32_t shift;  /* 64 - log2(slots) */
+    uint32_t reach;  /* longest distance of any entry from its hash place */
+    uint64_t cursor; /* next slot to be scanned by a mover */
+    uint64_t number; /* of the generation */
+    uint64_t reserved[3];
     struct stripe stripe[SG_BLOCK_TABLE_STRIPES];
     struct sg_block_table_slot slot[];
 };
@@ -143,12 +143,6 @@ static bool is_full(struct sg_block_table_array *array)
 static void count_gone(struct sg_block_table_array *array)
 {
     sg_fetch_add(&stripe_of(array)->gone, UINT64_C(1));
-}
-
-static void note_step(struct sg_block_table_array *array, uint64_t steps)
-{
-    if (SG_UNLIKELY(steps > sg_load_relaxed(&array->longest_step)))
-        sg_raise_to(&array->longest_step, steps);
 }
 
 static struct sg_block_table_array *array_make(uint64_t slots, uint32_t number)
@@ -214,7 +208,6 @@ static uint64_t claim(struct sg_block_table_array *array, uint64_t key, uint64_t
             while (reach < step && !sg_cas_u32(&array->reach, &reach, step))
                 ;
             sg_store(&slot->value, value);
-            note_step(array, step);
             return index;
         }
     }
@@ -311,7 +304,6 @@ static SG_APART void move_some(struct sg_block_table *table, uint32_t first)
     uint64_t begin = sg_fetch_add(&array->cursor, (uint64_t)MOVE_BATCH);
     for (uint64_t i = begin; begin < array->slots && i < begin + MOVE_BATCH; i++)
         move_slot(table, array, i);
-    note_step(array, MOVE_BATCH);
 }
 
 static inline void help_growth(struct sg_block_table *table)
@@ -483,11 +475,9 @@ void sg_block_table_visit(const struct sg_block_table *table,
 
 uint64_t sg_block_table_longest_step(const struct sg_block_table *table)
 {
-    uint64_t longest = 0;
-    for (uint32_t g = 0; g < sg_load(&table->newest); g++) {
-        uint64_t steps = sg_load(&table->generation[g]->longest_step);
-        longest = steps > longest ? steps : longest;
-    }
+    uint64_t longest = sg_load(&table->newest) > 1 ? MOVE_BATCH : 0;
+    for (uint32_t g = 0; g < sg_load(&table->newest); g++)
+        longest = sg_larger(longest, sg_load_relaxed(&table->generation[g]->reach));
     return longest;
 }
 
