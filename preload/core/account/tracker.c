@@ -268,35 +268,20 @@ static void scan_copies(struct scan *scan)
     scan->sparse_untouched += scan->file_extent > copied ? scan->file_extent - copied : 0;
 }
 
-/* The most copies there can be: what was found last, and as much as anonymous memory has grown since. */
-static uint64_t most_copies(void)
-{
-    uint64_t extent = sg_load_relaxed(&copied_extent);
-    if (SG_LIKELY(extent == 0))
-        return 0;
-    uint64_t before = sg_load_relaxed(&copies.anonymous), anonymous = sg_procfs_anonymous_bytes(0);
-    uint64_t most = sg_load_relaxed(&copies.own_bytes) + (anonymous > before ? anonymous - before : 0);
-    return most < extent ? most : extent;
-}
-
-/* The most resident bytes that private MAP_NORESERVE memory can have: what was found last, and as much as anonymous
- * memory has grown since. The kernel's figure is late by some pages for each thread or processor. */
-static uint64_t most_sparse(void)
-{
-    const uint64_t lag = UINT64_C(16) << 20;
-    uint64_t extent = sg_load_relaxed(&sparse.extent);
-    if (SG_LIKELY(extent == 0))
-        return 0;
-    uint64_t before = sg_load_relaxed(&sparse.anonymous), anonymous = sg_procfs_anonymous_bytes(0);
-    if (before == 0 || anonymous == 0) /* no scan has seen such memory, or it cannot be read */
-        return extent;
-    uint64_t most = sg_load_relaxed(&sparse.own) + lag + (anonymous > before ? anonymous - before : 0);
-    return most < extent ? most : extent;
-}
-
 uint64_t sg_tracker_sparse_most_bytes(void)
 {
-    return sg_load_relaxed(&sparse.shared_extent) + most_sparse() + most_copies();
+    const uint64_t lag = UINT64_C(16) << 20; /* the kernel's figure is late by some pages a thread or processor */
+    uint64_t shared = sg_load_relaxed(&sparse.shared_extent), extent = sg_load_relaxed(&sparse.extent),
+             file_extent = sg_load_relaxed(&copied_extent);
+    if (SG_LIKELY((extent | file_extent) == 0))
+        return shared;
+    uint64_t before = sg_load_relaxed(&sparse.anonymous), before_copies = sg_load_relaxed(&copies.anonymous);
+    uint64_t now = sg_procfs_anonymous_bytes(0);
+    uint64_t most = sg_load_relaxed(&sparse.own) + lag + sg_above(now, before);
+    uint64_t copied = sg_load_relaxed(&copies.own_bytes) + sg_above(now, before_copies);
+    if (before == 0 || now == 0) /* no scan has seen such memory, or it cannot be read */
+        most = extent;
+    return shared + sg_smaller(most, extent) + sg_smaller(copied, file_extent);
 }
 
 void sg_tracker_add_copied_extent(uint64_t bytes)
