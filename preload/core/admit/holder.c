@@ -245,14 +245,10 @@ static void add_process(struct sg_text *text, const struct holder *holder)
 }
 
 /* Whether another user runs the process: it may be guarded with a registry of that user's own. */
-static SG_APART bool is_of_another_user(uint32_t pid)
+static bool is_of_another_user(uint32_t pid)
 {
-    char path[32];
-    struct stat info = {0};
-    struct sg_text text = sg_text_begin(path, sizeof path);
-    sg_text_add(&text, "/proc/");
-    sg_text_add_number(&text, pid);
-    return sg_sys_stat(path, &info) == 0 && info.st_uid != (uid_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    int64_t user = sg_procfs_user(pid);
+    return user >= 0 && user != sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
 }
 
 void sg_holder_add(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)

@@ -161,6 +161,14 @@ uint64_t sg_procfs_start_ticks(uint32_t pid)
     return read_stat(pid, 22);
 }
 
+int64_t sg_procfs_user(uint32_t pid)
+{
+    char path[PATH_CAPACITY];
+    struct stat info = {0};
+    put_path(pid, "", path);
+    return sg_sys_stat(path, &info) == 0 ? (int64_t)info.st_uid : -1;
+}
+
 uint64_t sg_procfs_minor_faults(uint32_t pid)
 {
     return read_stat(pid, 10);
@@ -193,11 +201,6 @@ static uint64_t rollup_bytes(const char *content, const char *label)
     return sg_text_read_number(&cursor) * 1024;
 }
 
-static uint64_t saturating_less(uint64_t bytes, uint64_t taken)
-{
-    return bytes > taken ? bytes - taken : 0;
-}
-
 /* Private_Clean and Private_Dirty include pages of files, so they are only an upper bound for anonymous pages. Pss
  * divides each page by the number of processes that map it. It contains all private pages and at most half of the
  * shared ones. The upper bound is the smaller of Pss_Anon and all private pages. The lower bound is the larger of
@@ -210,11 +213,9 @@ bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
     uint64_t anonymous = rollup_bytes(content, "\nAnonymous:"), pss = rollup_bytes(content, "\nPss_Anon:");
     uint64_t files = rollup_bytes(content, "\nPss_File:") + rollup_bytes(content, "\nPss_Shmem:");
     uint64_t of_all = rollup_bytes(content, "\nPrivate_Clean:") + rollup_bytes(content, "\nPrivate_Dirty:");
-    uint64_t by_pss = saturating_less(2 * pss, anonymous), by_files = saturating_less(of_all, files);
-    *most_bytes = of_all < pss ? of_all : pss;
-    *least_bytes = by_pss > by_files ? by_pss : by_files;
-    if (*least_bytes > *most_bytes) /* the kernel does not read all fields at one instant */
-        *least_bytes = *most_bytes;
+    *most_bytes = sg_smaller(of_all, pss);
+    *least_bytes = sg_larger(sg_above(2 * pss, anonymous), sg_above(of_all, files));
+    *least_bytes = sg_smaller(*least_bytes, *most_bytes); /* the kernel does not read all fields at one instant */
     return true;
 }
 

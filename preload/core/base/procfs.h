@@ -38,6 +38,9 @@ bool sg_procfs_is_ending(uint32_t pid, uint64_t start_ticks);
 /* Whether the process has been sent SIGKILL and its first thread has not acted on it yet (stat, field 31: pending). */
 bool sg_procfs_is_killed(uint32_t pid);
 
+/* The effective user of the process; root's of one whose memory cannot be dumped. -1 if unknown. */
+int64_t sg_procfs_user(uint32_t pid);
+
 /* The number of threads (stat, field 20), 0 if unknown. */
 uint64_t sg_procfs_threads(uint32_t pid);
 

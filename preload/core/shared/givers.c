@@ -6,8 +6,8 @@
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/procfs.h"
 #include "base/syscall.h"
-#include "base/text.h"
 #include "shared/claims.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
@@ -24,15 +24,10 @@
 #define SETTLE_NS UINT64_C(200000000)
 
 /* Whether the process is of this user, as far as its number here tells: another one's heap is not to be asked. */
-static SG_APART bool is_of_this_user(const struct sg_registry_entry *entry)
+static bool is_of_this_user(const struct sg_registry_entry *entry)
 {
-    char path[32];
-    struct stat info = {0};
-    struct sg_text text = sg_text_begin(path, sizeof path);
-    sg_text_add(&text, "/proc/");
-    sg_text_add_number(&text, entry->slot.pid);
-    return sg_load(&entry->pid_namespace) == sg_own->pid_namespace && sg_sys_stat(path, &info) == 0 &&
-           info.st_uid == (uid_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    return sg_load(&entry->pid_namespace) == sg_own->pid_namespace &&
+           sg_procfs_user(entry->slot.pid) == sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
 }
 
 /* Whether the process runs a command (--on-pressure), which requests of its own user and of root alone may start. */
