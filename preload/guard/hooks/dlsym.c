@@ -22,7 +22,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/elf_symbols.h"
-#include "base/loaded.h"
+#include "hooks/loaded.h"
 #include "base/options.h"
 #include "hooks/cuda/nvml.h"
 #include "hooks/real.h"

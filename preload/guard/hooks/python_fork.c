@@ -4,7 +4,7 @@
 #include "hooks/python_fork.h"
 
 #include "base/elf_symbols.h"
-#include "base/loaded.h"
+#include "hooks/loaded.h"
 #include "base/procfs.h"
 #include "watch/service_thread.h"
 #include "watch/watchdog.h"

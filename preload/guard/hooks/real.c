@@ -4,7 +4,7 @@
 #include "hooks/real.h"
 
 #include "base/atomics.h"
-#include "base/loaded.h"
+#include "hooks/loaded.h"
 #include "base/elf_symbols.h"
 #include "account/thread_record.h"
 

@@ -9,7 +9,7 @@
  */
 #include "base/compiler.h"
 #include "hooks/runtime.h"
-#include "base/loaded.h"
+#include "hooks/loaded.h"
 #include "hooks/real.h"
 #include "account/thread_record.h"
 

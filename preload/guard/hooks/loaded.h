@@ -9,8 +9,8 @@
  * An object's tables are read without keeping it loaded. The caller must pass only objects that stay loaded: the caller
  * of the hook, an object that this caller needs, or a library kept by sg_real_keep.
  */
-#ifndef SG_PRELOAD_BASE_LOADED_H
-#define SG_PRELOAD_BASE_LOADED_H
+#ifndef SG_PRELOAD_HOOKS_LOADED_H
+#define SG_PRELOAD_HOOKS_LOADED_H
 
 #include "base/elf_symbols.h"
 

@@ -2,7 +2,7 @@
  * loaded.c - see loaded.h. dl_iterate_phdr visits only the caller's linker namespace, so objects of other namespaces
  * (dlmopen) are never found.
  */
-#include "base/loaded.h"
+#include "hooks/loaded.h"
 
 #include "base/compiler.h"
 
