@@ -80,7 +80,7 @@ def dist(source, wheels, tmp_path_factory):
 @pytest.mark.parametrize("machine", ARCHITECTURES)
 def test_pip_takes_the_wheel_of_the_machine(dist, tmp_path, machine):
     """By the options that the README names: of dist/*.whl pip refuses the wheel of another machine, and takes none."""
-    assert "    pip install --no-index --find-links dist sparkguard " in (ROOT / "README.md").read_text()
+    assert "`pip install --no-index --find-links dist sparkguard`" in (ROOT / "README.md").read_text()
     platforms = [] if machine == NATIVE else ["--platform", f"manylinux_2_28_{machine}", "--only-binary", ":all:"]
     command = [ROOT / ".deps/wheel/bin/python", "-m", "pip", "download", "-q", "--disable-pip-version-check", *platforms]
     output(*command, "--no-index", "--find-links", "dist", "--no-deps", "-d", tmp_path, "sparkguard", cwd=dist.parent)

@@ -117,6 +117,14 @@ def test_machine_freezes_without_the_guard_and_one_job_is_told_with_it(shown):
         assert (folder / "demo" / name).stat().st_size > 1000
 
 
+def test_readme_shows_its_table(shown):
+    """The rows that it shows, apart from how long the canary was silent."""
+    rows = [re.sub(r"\d+\.\d (s|ms)", r"N \1", line) for line in shown[1].splitlines()]
+    table = re.search(r"^```text\n( +without the guard(?:.*\n)+?)```", (ROOT / "README.md").read_text(), re.MULTILINE)[1]
+    lines = [re.sub(r"\d+\.\d (s|ms)", r"N \1", line) for line in table.splitlines()]
+    assert len(lines) == 4 and [line for line in lines if line not in rows] == []
+
+
 def test_program_of_cuda_is_guarded_without_a_doubt(shown):
     """A driver whose memory does not come out of the machine's would be passed through, and a line would say so."""
     _, said = shown

@@ -8,12 +8,15 @@ where they are emulated; 1000 for a long run).
 
 import contextlib
 import os
+import re
 import threading
+from pathlib import Path
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY, lists, values
 from lib.target import IS_LONG, IS_SHORT, IS_SLOW
 
+ROOT = Path(__file__).resolve().parents[3]
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 RESERVE = SPARK * 8 // 100
 SYSTEM = 4 * GIB  # what an idle desktop takes
@@ -81,10 +84,17 @@ say(serving=result)
 def test_vllm_starts_and_serves(sim):
     """A context, 77 GiB in pieces of 20 MiB, a profiling peak, a KV cache of what 0.92 leaves, the peak again."""
     with spark(sim) as machine:
-        done = sim.script(VLLM, **machine)
+        done = sim.script(VLLM, SPARKGUARD_JOB="vllm", **machine)
     assert (done.weights, done.weights_result, done.profile) == (77 * GIB // (20 * MIB) + 1, 0, 0)
     assert (done.cache, done.blocks) == (0, 49 if done.cache_bytes % 48 else 48)
     assert done.serving == 0, "what it was told is what it may have"
+    assert told_of_vllm(sim.guard.report_command("--job", "vllm").stdout) == told_of_vllm((ROOT / "README.md").read_text())
+
+
+def told_of_vllm(text):
+    """What the report, and the README, say of the job, without the time and to a GiB."""
+    words = re.search(r"^job vllm, last seen .*(, peak .*\n.*)$", text, re.MULTILINE)
+    return re.sub(r"\.\d GiB", " GiB", words[1])
 
 
 def test_vllm_that_does_not_find_its_share_says_so_and_ends(sim):
