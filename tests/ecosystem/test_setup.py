@@ -17,6 +17,8 @@ WRAPPERS = "/usr/local/lib/sparkguard"
 OLLAMA = "[Unit]\nDescription=x\n[Service]\nUser=tester\nExecStart=/bin/true\n"
 NVIDIA = "/usr/local/bin/nvidia-container-runtime"
 CLASS = """
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
   runtime_type = "io.containerd.runc.v2"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
@@ -101,20 +103,17 @@ def test_podman_runs_containers_by_it_and_without_sparkguard_runtime_as_well(mac
         machine.run("mv /tmp/away /usr/local/bin/sparkguard-runtime")
 
 
-def assert_guarded_by_nvidias(machine, run):
-    """A container that names nvidia's runtime has the guard, and its engine's runtime is nvidia's."""
+def assert_guarded(machine, run):
     if not (machine.root / "build/sparkguard-runtime").exists():
         pytest.skip("sparkguard-runtime is not built here")
-    machine.run("rm -f /tmp/nvidia")
     assert machine.run(f"{run} sh -c 'echo $LD_PRELOAD; exit 7'", status=7).stdout == "/run/sparkguard/libsparkguard.so\n"
-    assert " create " in f" {machine.run('cat /tmp/nvidia').stdout} "
 
 
 def test_podman_runs_containers_of_another_runtime_by_its_wrapper(machine):
     form = "{{.Host.OCIRuntime.Name}} {{.Host.OCIRuntime.Path}}"
     for name in ("nvidia", "runc", "crun"):
         assert machine.run(f"podman --runtime {name} info --format '{form}'").stdout == f"{name} {WRAPPERS}/podman-runtime-{name}\n"
-    assert_guarded_by_nvidias(machine, f"{RUN.replace('podman', 'podman --runtime nvidia')} --rootfs /image")
+    assert_guarded(machine, f"{RUN.replace('podman', 'podman --runtime crun')} --rootfs /image")
 
 
 def test_containerd_reads_its_file_with_the_runtime(machine):
@@ -264,7 +263,9 @@ def test_docker_is_set_up_and_undone_without_a_restart(machine):
         has_default("sparkguard")
         assert machine.run(f"{run} image sh -c 'echo hello; exit 7'", status=7).stdout == "hello\n"
         code = "import sys; held = bytearray(int(sys.argv[1]) << 20)"
-        assert_guarded_by_nvidias(machine, f"{run} --runtime=nvidia image")
+        machine.run("rm -f /tmp/nvidia")
+        assert_guarded(machine, f"{run} --runtime=nvidia image")
+        assert " create " in machine.run("cat /tmp/nvidia").stdout
         swept = machine.run(f"sparkguard-sweep --unclean --json -p n=50,100 -- {run} {guard} image python3 -c '{code}' {{n}}")
         assert [run["status"] for run in json.loads(swept.stdout)["runs"]] == ["ok", "ok"]
         machine.run(f"{run.replace('--rm', '-d --name held')} image sleep 300")

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from setup_root import CONTAINERD, DAEMON, STATE, WRAPPERS, Root, shellcheck
+from setup_root import CONTAINERD, DAEMON, PODMAN, STATE, WRAPPERS, Root, shellcheck
 
 NVIDIA = "usr/bin/nvidia-container-runtime"
 PODMAN_OTHERS = "etc/containers/containers.conf.d/61-sparkguard-runtimes.conf"
@@ -138,6 +138,12 @@ def test_a_key_that_is_spelled_in_another_way_is_left(root):
     root.write(DAEMON, r'{"runtimes": {"nvidi\u0061": {"path": "runc"}, "mine": {"p\u0061th": "runc"}}}')
     said = root.set_up()
     assert "--runtime=nvidia are not" in said and "--runtime=mine are not" in said
+
+
+def test_what_podman_is_told_of_its_default_runtime_rests_on_that_alone(root):
+    """crun can do without cgroups, and is not the last one that is wrapped."""
+    root.set_up()
+    assert os.readlink(root.path / PODMAN) == "/usr/local/share/sparkguard/system/podman-crun.conf"
 
 
 def test_podmans_runtimes_are_wrapped_by_a_file_of_their_own(root):

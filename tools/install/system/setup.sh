@@ -271,12 +271,12 @@ wrap() { # ENGINE NEXT: the default runtime
 # Another runtime is wrapped under its own name, and noted in $others. One with a kernel of its own for its programs is left.
 wrap_other() { # ENGINE NAME WRITTEN, a path, a name, or a wrapper of ours
     case $2,$3 in */*,* | *[!a-zA-Z0-9/,._+-]* | *,*,*) return 1 ;; esac
-    other=$3 next=''
+    other=$3 behind=''
     [ "$3" != "$(wrapper_of "$1" "$2")" ] || other=$(written "$3")
-    [ -z "$other" ] || next=$(program "$other")
-    case $next in '' | */runsc* | */kata* | */krun*) return 1 ;; esac
-    ! is_own "$next" || return 0
-    put_wrapper "$1" "$next" "$2" "$other" && others="$others,$2=$other"
+    [ -z "$other" ] || behind=$(program "$other")
+    case $behind in '' | */runsc* | */kata* | */krun*) return 1 ;; esac
+    ! is_own "$behind" || return 0
+    put_wrapper "$1" "$behind" "$2" "$other" && others="$others,$2=$other"
 }
 list_others() { # ENGINE: the runtimes that are wrapped, as wrap_other notes them
     for each in "$root$(wrapper_of "$1")"-*; do
@@ -366,9 +366,9 @@ wrap_others_of_podman() {
         "$root"/etc/containers/containers.conf.d/*.conf 2>/dev/null | awk '/^[ \t]*\[/ {inside = /\[engine\.runtimes\]/; next}
             inside && /^[ \t]*["a-zA-Z0-9_-]+[ \t]*=/ {sub(/=.*/, ""); gsub(/[ \t"]/, ""); print}'); do
         case " sparkguard $lines " in *" $name "*) continue ;; esac
-        path=$name
-        [ -n "$root" ] || path=$(podman --runtime "$name" info --format '{{.Host.OCIRuntime.Path}}' 2>/dev/null)
-        wrap_other podman "$name" "$path"
+        path=$(written "$(wrapper_of podman "$name")")
+        [ -n "$path$root" ] || path=$(podman --runtime "$name" info --format '{{.Host.OCIRuntime.Path}}' 2>/dev/null)
+        wrap_other podman "$name" "${path:-${root:+$name}}"
         case $others, in *,"$name"=*) lines="$lines $name" ;; esac
     done
     [ -z "$lines" ] || { echo '# Made by sparkguard-doctor --setup.' && echo '[engine.runtimes]' &&
