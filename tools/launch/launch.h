@@ -208,6 +208,10 @@ void launch_record(const struct launch *launch);
 
 /* ---- summary.c ---- */
 
+struct model_process;
+/* Returns whether a process belongs to this run of the job: the child, and processes that name the child as the job's
+ * first process. */
+bool launch_is_of_run(const struct launch *launch, const struct model_process *process);
 /* Prints the summary of this run of the job, one to eight lines on stderr. */
 void launch_summarize(const struct launch *launch);
 /* Returns the resident size of a descendant that no scan saw and that exceeds every guarded process:

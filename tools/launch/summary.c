@@ -39,10 +39,9 @@ struct outcome {
     bool is_observing;
 };
 
-/* Returns whether a process belongs to this run: the child, and processes that name the child as first process of the
- * job. A launcher inside a job adds to its caller's run. There, and where the first process had ended, a process
- * belongs to this run if it did not begin before the launcher started it. */
-static bool is_of_this_run(const struct launch *launch, const struct model_process *process)
+/* A launcher inside a job adds to its caller's run. There, and where the first process had ended, a process belongs to
+ * this run if it did not begin before the launcher started it. */
+bool launch_is_of_run(const struct launch *launch, const struct model_process *process)
 {
     if (process->pid == (uint32_t)launch->child && process->start_ticks == launch->child_ticks)
         return true;
@@ -245,7 +244,7 @@ static void tell_verdict(const struct launch *launch, const struct model *model,
     count = 0;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (is_of_this_run(launch, process))
+            if (launch_is_of_run(launch, process))
                 of_run[count++] = process;
     struct model_job_verdict verdict = model_judge(of_run, count, &witness);
     char *text = text_printable(verdict.text, false);
@@ -274,7 +273,7 @@ void launch_summarize(const struct launch *launch)
     const struct model_process *process;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (is_of_this_run(launch, process))
+            if (launch_is_of_run(launch, process))
                 count_process(&outcome, process);
     const struct unguarded unguarded = find_unguarded(launch, &outcome);
     put_end(launch, outcome.process_count > 0 || unguarded.seen_bytes != 0 || unguarded.unknown_bytes != 0);

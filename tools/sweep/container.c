@@ -314,7 +314,7 @@ enum sweep_container sweep_container_judge(char *const *words, struct sweep_clie
     return use_shared() ? SWEEP_CONTAINER : SWEEP_CONTAINER_REFUSED;
 }
 
-char **sweep_container_command(char **words, const struct sweep_client *client, const char *job)
+char **sweep_container_command(char **words, const struct sweep_client *client, const char *job, const char *name)
 {
     size_t count = 0, at = 0;
     while (words[count] != NULL)
@@ -325,7 +325,7 @@ char **sweep_container_command(char **words, const struct sweep_client *client, 
     size_t to = at;
     all[to++] = text_format("--env=%s=%s", sg_option_table[SG_OPTION_JOB].variable, job);
     if (!client->has_name)
-        all[to++] = text_format("--name=%s", job);
+        all[to++] = text_format("--name=%s", name);
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
         const char *value = getenv(sg_option_table[i].variable);
         if (value != NULL && i != SG_OPTION_JOB && i != SG_OPTION_DIR && i != SG_OPTION_HISTORY &&
@@ -337,7 +337,7 @@ char **sweep_container_command(char **words, const struct sweep_client *client, 
     return all;
 }
 
-void sweep_container_kill(char *const *words, const struct sweep_client *client, const char *job)
+void sweep_container_kill(char *const *words, const struct sweep_client *client, const char *name)
 {
     struct options options = {.image = 0};
     size_t at = client->run_at;
@@ -347,7 +347,7 @@ void sweep_container_kill(char *const *words, const struct sweep_client *client,
     for (size_t i = 0; i < at; i++)
         kill_words[i] = words[i];
     kill_words[at] = (char[]){"kill"};
-    kill_words[at + 1] = text_copy(options.name != NULL ? options.name : job, SIZE_MAX);
+    kill_words[at + 1] = text_copy(options.name != NULL ? options.name : name, SIZE_MAX);
     if (fork() == 0) {
         int nothing = open("/dev/null", O_RDWR);
         sigset_t none;

@@ -35,7 +35,22 @@ struct sweep_sample sweep_take_sample(const char *job, bool is_container)
     return sample;
 }
 
+int64_t sweep_newest_start(const char *job)
+{
+    const struct model_scope scope = {.job = job, .wants_containers = true};
+    const struct model *model = model_build(&scope);
+    const struct model_process *process;
+    int64_t newest_ns = 0;
+    if (model->jobs != NULL)
+        DL_FOREACH (model->jobs->processes, process)
+            newest_ns = process->started_ns > newest_ns ? process->started_ns : newest_ns;
+    return newest_ns;
+}
+
+/* The processes of one run, of all that the sweep's job has on record. */
 struct sum {
+    size_t process_count;
+    uint64_t refused_count;
     uint64_t peak_bytes;    /* peak of the largest process */
     uint64_t machine_bytes; /* the part of the peak that is the machine's memory */
     uint64_t unaccounted_bytes;
@@ -43,12 +58,25 @@ struct sum {
     const struct model_refusal *refusal; /* the last */
 };
 
-static struct sum sum_job(const struct model_job *job, int unified)
+/* Returns whether a process is of this run. The processes of a container do not know the client's number: those are
+ * meant that have begun since the run before. */
+static bool is_of_run(const struct launch *launch, const struct model_process *process, const int64_t *newest_before_ns)
+{
+    return newest_before_ns != NULL ? process->started_ns > *newest_before_ns : launch_is_of_run(launch, process);
+}
+
+static struct sum sum_run(const struct model *model, const struct launch *launch, const int64_t *newest_before_ns)
 {
     struct sum sum = {.refusal = NULL};
     const struct model_process *process;
-    DL_FOREACH (job->processes, process) {
-        uint64_t device = unified == 0 ? process->domain[SG_DOMAIN_DEVICE].at_peak_bytes : 0;
+    if (model->jobs == NULL)
+        return sum;
+    DL_FOREACH (model->jobs->processes, process) {
+        if (!is_of_run(launch, process, newest_before_ns))
+            continue;
+        uint64_t device = model->machine.unified == 0 ? process->domain[SG_DOMAIN_DEVICE].at_peak_bytes : 0;
+        sum.process_count++;
+        sum.refused_count = bytes_add(sum.refused_count, process->refused_count);
         sum.peak_bytes = bytes_max(sum.peak_bytes, process->peak_bytes);
         sum.machine_bytes = bytes_max(sum.machine_bytes, bytes_less(process->peak_bytes, device));
         if (process->unaccounted_bytes != SG_UNKNOWN)
@@ -109,22 +137,21 @@ static void note_others(struct sweep_run *run, uint64_t bytes)
                                     run->note[0] != '\0' ? "; " : "", text_size(size, bytes)));
 }
 
-void sweep_measure(struct sweep_run *run, const struct launch *launch, bool is_container, uint64_t least_headroom,
-                   uint64_t most_held)
+void sweep_measure(struct sweep_run *run, const struct launch *launch, const int64_t *newest_before_ns,
+                   uint64_t least_headroom, uint64_t most_held)
 {
     const struct model_scope scope = {.directories = &launch->directory,
                                       .directory_count = 1,
                                       .job = launch->job,
                                       .job_hash = model_own_job(launch->job, true),
-                                      .wants_containers = is_container};
+                                      .wants_containers = newest_before_ns != NULL};
     struct model *model = model_build(&scope);
-    struct sum sum = {.refusal = NULL};
+    const struct sum sum = sum_run(model, launch, newest_before_ns);
     uint64_t lost = 0;
     run->peak_bytes = run->needed_bytes = run->headroom_bytes = SG_UNKNOWN;
     run->refused_count = 0;
-    if (model->jobs != NULL && model->jobs->processes != NULL) {
-        sum = sum_job(model->jobs, model->machine.unified);
-        run->refused_count = model->jobs->refused_count;
+    if (sum.process_count > 0) {
+        run->refused_count = sum.refused_count;
         run->peak_bytes = bytes_max(sum.peak_bytes, most_held);
         lost = least_headroom != SG_UNKNOWN ? bytes_less(run->start_headroom_bytes, least_headroom) : 0;
         uint64_t counted = bytes_max(sum.machine_bytes, model->machine.unified == 0 ? 0 : most_held);

@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +62,8 @@ struct attempt {
     struct sweep_run *run;
     struct sweep_progress *progress;
     struct launch launch;
+    char *container;          /* the name of its container */
+    int64_t newest_before_ns; /* of a container: sweep_newest_start() before the run */
     int log;
     off_t log_start;
     uint64_t least_headroom, most_held, held;
@@ -141,16 +142,37 @@ static void become_program(const struct attempt *attempt, pid_t parent, int fail
     _exit(LAUNCH_NOT_FOUND);
 }
 
+/* Names the job: all runs of a sweep are of one, also those after a reboot. */
+static void name_job(struct launch *launch, const struct sweep *sweep)
+{
+    struct tm parts = {0};
+    const time_t begun = (time_t)(sweep->begun_ns / SECOND_NS);
+    gmtime_r(&begun, &parts);
+    size_t length = strftime(launch->job, sizeof launch->job, "sweep-%Y%m%dT%H%M%S", &parts);
+    snprintf(launch->job + length, sizeof launch->job - length, "-%04x",
+             (unsigned)(sg_hash_text(sweep->identity) & 0xffff)); /* two sweeps may begin in one second */
+}
+
+/* Gives the command of a container client what the container needs. */
+static void enter_container(struct attempt *attempt)
+{
+    struct launch *launch = &attempt->launch;
+    attempt->container =
+        text_format("%s-%zu-%u", launch->job, (size_t)(attempt->run - attempt->sweep->run), attempt->run->attempts);
+    attempt->newest_before_ns = sweep_newest_start(launch->job);
+    launch->program =
+        sweep_container_command(launch->program, &attempt->sweep->client, launch->job, attempt->container);
+}
+
 static int start(struct attempt *attempt)
 {
     int ends[2], failure = 0;
     struct procfs_stat stat = {0};
     const pid_t self = getpid();
     struct launch *launch = &attempt->launch;
-    snprintf(launch->job, sizeof launch->job, "sweep-%" PRId64 "-%zu", tool_now_ns() / 1000000,
-             (size_t)(attempt->run - attempt->sweep->run));
+    name_job(launch, attempt->sweep);
     if (attempt->sweep->client.run_at > 0)
-        launch->program = sweep_container_command(launch->program, &attempt->sweep->client, launch->job);
+        enter_container(attempt);
     launch_children_prepare(launch);
     if (pipe2(ends, O_CLOEXEC) != 0 || (launch->child = fork()) < 0) {
         fprintf(stderr, "sparkguard-sweep: cannot start a process: %s\n", strerror(errno));
@@ -198,7 +220,7 @@ static void end_group(struct attempt *attempt, int64_t now_ns)
     kill(-attempt->launch.child, attempt->ending_ns == 0 ? SIGTERM : SIGKILL);
     kill(-attempt->launch.child, SIGCONT);
     if (attempt->ending_ns != 0 && attempt->sweep->client.run_at > 0)
-        sweep_container_kill(attempt->launch.program, &attempt->sweep->client, attempt->launch.job);
+        sweep_container_kill(attempt->launch.program, &attempt->sweep->client, attempt->container);
     attempt->ending_ns = now_ns;
 }
 
@@ -341,7 +363,8 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         .run = run,
         .progress = progress,
         .least_headroom = SG_UNKNOWN,
-        .launch = {.program = sweep_command_of(sweep, run),
+        .launch = {.is_new_job = true,
+                   .program = sweep_command_of(sweep, run),
                    .directory = model_default_directory(),
                    .library_name = sweep->library_name,
                    .is_guarded = sweep->library_name != NULL},
@@ -353,7 +376,8 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         wait_for_end(&attempt, ended_by);
         launch_record(&attempt.launch);
         note_last_line(&attempt);
-        sweep_measure(run, &attempt.launch, sweep->client.run_at > 0, attempt.least_headroom, attempt.most_held);
+        sweep_measure(run, &attempt.launch, sweep->client.run_at > 0 ? &attempt.newest_before_ns : NULL,
+                      attempt.least_headroom, attempt.most_held);
         failure = check_container(sweep, run);
         if (failure == 0)
             failure = check_program(run, &attempt.launch);

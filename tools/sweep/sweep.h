@@ -197,9 +197,12 @@ struct sweep_sample {
     uint64_t held_bytes; /* held by the job */
 };
 struct sweep_sample sweep_take_sample(const char *job, bool is_container);
-/* Fills peak, needed, headroom, refusals, status and note of a run that has ended. */
-void sweep_measure(struct sweep_run *run, const struct launch *launch, bool is_container, uint64_t least_headroom,
-                   uint64_t most_held);
+/* Returns when the newest process on record of the sweep's job has begun; 0: none is on record. */
+int64_t sweep_newest_start(const char *job);
+/* Fills peak, needed, headroom, refusals, status and note of a run that has ended. Of a container, `newest_before_ns` is
+ * what sweep_newest_start() said before the run; else NULL. */
+void sweep_measure(struct sweep_run *run, const struct launch *launch, const int64_t *newest_before_ns,
+                   uint64_t least_headroom, uint64_t most_held);
 /* Returns which process keeps the machine from being clean, "" if none. */
 char *sweep_in_the_way(const struct sweep *sweep);
 
@@ -221,11 +224,12 @@ enum sweep_container { SWEEP_NO_CONTAINER, SWEEP_CONTAINER, SWEEP_CONTAINER_REFU
 /* Says whether a command is such a client, and whether its container can be measured; if it cannot, a message on stderr
  * says why. If it can, SPARKGUARD_DIR becomes the directory that containers share with the host, unless it is set. */
 enum sweep_container sweep_container_judge(char *const *words, struct sweep_client *client);
-/* Returns the command with the options that give the container its job and the guard's settings. Takes over `words`. */
-char **sweep_container_command(char **words, const struct sweep_client *client, const char *job);
+/* Returns the command with the options that give the container its job, its name and the guard's settings. Takes over
+ * `words`. */
+char **sweep_container_command(char **words, const struct sweep_client *client, const char *job, const char *name);
 /* Begins to kill the container of a command from sweep_container_command(), whose client gets no signal through to
  * it. */
-void sweep_container_kill(char *const *words, const struct sweep_client *client, const char *job);
+void sweep_container_kill(char *const *words, const struct sweep_client *client, const char *name);
 
 /* progress.c: shows the progress on stderr: on a terminal one line that is rewritten, otherwise a line for each run. */
 struct sweep_progress {

@@ -101,12 +101,13 @@ def test_what_does_not_fit_is_refused_in_the_container_and_not_started_beyond(sw
 
 def test_each_container_has_its_job_its_name_and_the_guards_settings(sweep):
     sweep.run(*grow("2,4", "docker", "run", "--rm", *DEVICE), SPARKGUARD_LIMIT="1G", SPARKGUARD_WAIT="0")
-    jobs = []
+    jobs, names = set(), set()
     for call in sweep.calls():
-        match = re.fullmatch(r"run --env=SPARKGUARD_JOB=(\S+) --name=\1 (.*) --rm --device .* image .*", call)
-        jobs.append(match[1])
-        assert sorted(match[2].split()) == ["--env=SPARKGUARD_LIMIT=1G", "--env=SPARKGUARD_RESERVE=1G", "--env=SPARKGUARD_WAIT=0"]
-    assert len(set(jobs)) == 2
+        match = re.fullmatch(r"run --env=SPARKGUARD_JOB=(\S+) --name=(\1-\d+-1) (.*) --rm --device .* image .*", call)
+        jobs.add(match[1])
+        names.add(match[2])
+        assert sorted(match[3].split()) == ["--env=SPARKGUARD_LIMIT=1G", "--env=SPARKGUARD_RESERVE=1G", "--env=SPARKGUARD_WAIT=0"]
+    assert (len(jobs), len(names)) == (1, 2)
     sweep.run("--fresh", *grow("2", "docker", "run", "--name=mine", *DEVICE))
     assert "--name=sweep" not in sweep.calls()[-1] and "--name=mine" in sweep.calls()[-1]
 
