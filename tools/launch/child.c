@@ -162,6 +162,19 @@ static int read_failure(int failure_pipe)
     return got == (ssize_t)sizeof failure ? failure : 0;
 }
 
+/* Does what there is to do while the program runs. */
+static void attend(struct launch *launch, const struct watch *watch)
+{
+    launch_refusal_begin(launch); /* before the other helper, whose pipe it would keep open */
+    launch_pressure_begin(launch);
+    launch_children_begin();
+    wait_for_child(launch, watch);
+    launch_pressure_end(launch);
+    launch_refusal_end(launch);
+    launch_claim_end(launch);
+    launch_children_end(launch);
+}
+
 int launch_run(struct launch *launch)
 {
     int ends[2];
@@ -176,6 +189,7 @@ int launch_run(struct launch *launch)
     int no_claim = launch->claim.is_wanted ? launch_claim_prepare(launch) : 0;
     if (no_claim != 0)
         return no_claim;
+    const char *start_text = launch_start_text(launch); /* before fork: the program does not wait for it */
     begin_watch(&watch);
     launch->started_ns = tool_now_ns();
     launch->oom_kills = launch_oom_kills();
@@ -210,14 +224,9 @@ int launch_run(struct launch *launch)
     if (launch->claim.is_wanted)
         launch->started_ns = tool_now_ns(); /* the time in the queue is not the program's */
     if (failure == 0) {
-        launch_refusal_begin(launch); /* before the other helper, whose pipe it would keep open */
-        launch_pressure_begin(launch);
-        launch_children_begin();
-        wait_for_child(launch, &watch);
-        launch_pressure_end(launch);
-        launch_refusal_end(launch);
-        launch_claim_end(launch);
-        launch_children_end(launch);
+        if (start_text != NULL)
+            fputs(start_text, stderr);
+        attend(launch, &watch);
         return 0;
     }
     waitpid(launch->child, NULL, 0);

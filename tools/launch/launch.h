@@ -212,6 +212,9 @@ struct model_process;
 /* Returns whether a process belongs to this run of the job: the child, and processes that name the child as the job's
  * first process. */
 bool launch_is_of_run(const struct launch *launch, const struct model_process *process);
+/* Returns the line that tells on a terminal that the job begins guarded, and with how much memory. NULL: stderr is no
+ * terminal, the launcher is quiet, the job had begun, or its program is not guarded. */
+char *launch_start_text(const struct launch *launch);
 /* Prints the summary of this run of the job, one to eight lines on stderr. */
 void launch_summarize(const struct launch *launch);
 /* Returns the resident size of a descendant that no scan saw and that exceeds every guarded process:

@@ -1,10 +1,11 @@
 /*
- * summary.c - prints the summary of this run of the job, one to eight lines on stderr. The figures come from the model,
- * as those of the report do.
+ * summary.c - the line at the start of a job, and the summary of this run at its end, one to eight lines on stderr. The
+ * figures come from the model, as those of the report do.
  *
  * A job name may be used again: processes of other runs are left out.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "common/command.h"
 #include "common/procfs.h"
 #include "model/model.h"
+#include "observer/observe.h"
 #include "sparkguard_abi.h"
 #include "common/bytes.h"
 #include "common/command.h"
@@ -291,4 +293,37 @@ void launch_summarize(const struct launch *launch)
                                                                       : outcome.largest;
         put_command(launch, asked->pid);
     }
+}
+
+/* Observes what a process of the job could have now. */
+static struct sg_observation observe(const struct launch *launch)
+{
+    struct sg_observation seen;
+    const struct sg_observer observer = {.job = model_own_job(launch->job, launch->is_new_job)};
+    char *path = text_format("%s/" SG_REGISTRY_NAME, launch->directory);
+    int registry = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    sg_observe(registry, &observer, &seen);
+    if (registry >= 0)
+        close(registry);
+    return seen;
+}
+
+char *launch_start_text(const struct launch *launch)
+{
+    char room[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
+    if (launch->is_quiet || !launch->is_new_job || !launch->is_guarded || isatty(STDERR_FILENO) != 1)
+        return NULL;
+    const struct sg_observation seen = observe(launch);
+    const struct sg_observed_constraint *tightest = &seen.at[0];
+    for (uint32_t i = 1; i < seen.count; i++)
+        if (bytes_less(seen.at[i].usable_bytes, seen.at[i].reserve_bytes) <
+            bytes_less(tightest->usable_bytes, tightest->reserve_bytes))
+            tightest = &seen.at[i];
+    const char *mode = getenv(sg_option_table[SG_OPTION_MODE].variable);
+    const char *what = mode != NULL && strcmp(mode, "observe") == 0 ? "observed, nothing is refused" : "guarded";
+    if (!seen.is_known)
+        return text_format("sparkguard: %s (sparkguard-report)\n", what);
+    return text_format("sparkguard: %s; %s may be taken, %s stay free (sparkguard-report)\n", what,
+                       text_size(room, bytes_min(seen.host_bytes, seen.left_bytes)),
+                       text_size(reserve, tightest->reserve_bytes));
 }

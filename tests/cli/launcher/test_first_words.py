@@ -1,8 +1,11 @@
 """What people type first: a subcommand, a script, another tool's name of an option, a word that is nearly right."""
 
+import os
+import re
 import subprocess
 
 import pytest
+from lib import pty
 
 
 def run(tools, *words, cwd=None, **extra):
@@ -161,3 +164,48 @@ def test_a_jobs_name_is_taken_where_a_process_is(report, make):
     assert missing.returncode == 1 and "no job trian on record" in missing.stderr
     assert report.run("train", "--job=train").returncode == 2
     assert report.run("train", "4711").stdout == report.run("--job=train", "4711").stdout
+
+
+START = re.compile(r"^sparkguard: guarded; ([\d.]+ [KMG]iB) may be taken, ([\d.]+ [KMG]iB) stay free \(sparkguard-report\)$")
+
+
+def on_a_terminal(launcher, *words, **extra):
+    """What comes on a terminal that is stdout and stderr, a line each."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(str(launcher.program), launcher.command(*words), launcher.environment(**extra))
+    text = b""
+    try:
+        while part := os.read(terminal, 4096):
+            text += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    return text.decode().splitlines()
+
+
+def test_on_a_terminal_a_job_begins_with_a_line(launcher):
+    lines = on_a_terminal(launcher, "echo", "ran")
+    assert sum(START.match(line) is not None for line in lines) == 1 and "ran" in lines
+    (limited,) = filter(None, map(START.match, on_a_terminal(launcher, "--limit=64M", "--reserve=1G", "true")))
+    assert limited.groups() == ("64.0 MiB", "1.0 GiB")
+
+
+def test_a_launcher_in_a_job_does_not_repeat_the_line(launcher):
+    inner = " ".join(launcher.command("echo", "ran"))
+    lines = on_a_terminal(launcher, "sh", "-c", f"{inner}; {inner}")
+    assert sum("may be taken" in line for line in lines) == 1 and lines.count("ran") == 2
+
+
+@pytest.mark.parametrize("options", [["--quiet"], ["--report=off"], ["--disable"]])
+def test_a_quiet_or_unguarded_job_begins_without_the_line(launcher, options):
+    assert not [line for line in on_a_terminal(launcher, *options, "true") if "may be taken" in line]
+
+
+def test_the_line_is_for_a_terminal_and_for_programs_that_start(launcher):
+    assert "may be taken" not in launcher.run("true").stderr
+    (line,) = on_a_terminal(launcher, "/no/such/program")
+    assert line == "sparkguard: cannot run /no/such/program: No such file or directory"
+    (line, *_) = on_a_terminal(launcher, "--mode=observe", "true")
+    assert line.startswith("sparkguard: observed, nothing is refused; ")
