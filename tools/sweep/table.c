@@ -86,6 +86,20 @@ static void put_boundary(const struct sweep *sweep, const struct style *style, c
     }
 }
 
+/* Returns why a complete sweep has no maximum: only where memory was the reason does nothing fit. */
+static const char *why_nothing(const struct sweep *sweep)
+{
+    bool is_false_start = false;
+    for (size_t i = 0; i < sweep->run_count; i++) {
+        const struct sweep_run *run = &sweep->run[i];
+        if (run->status == SWEEP_REFUSED || run->status == SWEEP_KILLED || run->status == SWEEP_TOO_LARGE ||
+            run->status == SWEEP_LOST || run->status == SWEEP_OK)
+            return "nothing fits: see STATUS";
+        is_false_start = is_false_start || sweep_is_false_start(sweep, run);
+    }
+    return is_false_start ? "the program cannot start: see NOTES" : "nothing ended well: see STATUS";
+}
+
 static void put_recommendation(const struct sweep *sweep, const struct style *style)
 {
     const struct sweep_run *best = sweep_recommend(sweep);
@@ -104,8 +118,7 @@ static void put_recommendation(const struct sweep *sweep, const struct style *st
         if (sweep->is_complete)
             put_boundary(sweep, style, best);
     } else {
-        fprintf(style->stream, "%s\n",
-                sweep->is_complete ? "nothing fits: see STATUS" : "nothing has ended well so far");
+        fprintf(style->stream, "%s\n", sweep->is_complete ? why_nothing(sweep) : "nothing has ended well so far");
     }
     if (!sweep->is_complete)
         fprintf(style->stream, "%zu of %zu not done yet; the same command continues\n", pending, sweep->run_count);

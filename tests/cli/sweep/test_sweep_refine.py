@@ -216,6 +216,13 @@ def test_program_that_cannot_start_is_told_with_its_log(sweep, app):
     assert f"  the end of its output, in {sweep.state}.log:\n    Traceback (most recent call last):\n" in done.stderr
     assert f"    {MISSING}\n" in done.stderr
     assert re.findall(r"^ *\d+ .*(failed|skipped)", done.stdout, re.MULTILINE) == ["failed", *["skipped"] * 5]
+    assert done.stdout.endswith("\nthe program cannot start: see NOTES\n")
+
+
+def test_a_script_that_is_not_there_is_told_and_not_that_nothing_fits(sweep):
+    done = sweep.run("-p", "n=1,2", "--", PYTHON, "trian.py", "{n}")
+    assert done.returncode == 1 and "nothing fits" not in done.stdout
+    assert re.search("the program cannot start: exit status 2: .*trian.py.*No such file", done.stderr, re.DOTALL)
 
 
 def test_words_end_once_two_fail_in_the_same_way(sweep, app):
@@ -255,6 +262,7 @@ def test_the_same_command_begins_anew_once_the_program_can_start(sweep):
 def test_program_that_fails_later_can_start(sweep):
     done = sweep.run("-p", "n=1,2", "--", PYTHON, "-c", "import sys; held = bytearray(32 << 20); sys.exit(3)", "{n}")
     assert done.returncode == 1 and "cannot start" not in done.stderr
+    assert done.stdout.endswith("\nnothing ended well: see STATUS\n")
 
 
 def test_script_without_its_interpreter_is_told(sweep):
