@@ -44,6 +44,17 @@ def test_the_drawing_is_golden(make, report, tmp_path):
     compare("plot.svg", (tmp_path / "plot.svg").read_text())
 
 
+@pytest.mark.parametrize("limit, said", [(64, "limit 64.0 GiB"), (600, "limit 600.0 GiB, above this scale"), (None, None)])
+def test_a_process_has_the_line_of_its_limit(make, report, tmp_path, limit, said):
+    segment = trainer(make, **({"limit_bytes": limit * GIB} if limit else {}))
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    root = draw(report, tmp_path / "plot.svg", 4711)
+    assert [text for text in words(root) if text.startswith("limit ")] == ([said] if said else [])
+    lines = [path for path in root.iter(SVG + "path") if path.get("stroke-dasharray") == "12 3"]
+    assert len(lines) == (limit == 64)
+
+
 def test_it_names_what_it_draws_without_colour(make, report, tmp_path):
     segment = trainer(make)
     segment.write(report.directory)

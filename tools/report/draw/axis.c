@@ -37,6 +37,31 @@ uint64_t draw_scale_top(uint64_t bytes)
     return bytes < 4096 ? 4096 : bytes + bytes / 16;
 }
 
+uint64_t draw_near_limit(uint64_t limit_bytes, uint64_t most_bytes)
+{
+    enum { NEAR_TIMES = 4 };
+    return limit_bytes != SG_UNKNOWN && limit_bytes / NEAR_TIMES <= most_bytes ? limit_bytes : 0;
+}
+
+void draw_limit(const struct draw_field *field, double left, double right, uint64_t limit_bytes)
+{
+    static const char words_style[] =
+        "text-anchor=\"end\" fill=\"#b00\" paint-order=\"stroke\" stroke=\"#fff\" stroke-width=\"3\"";
+    char size[TEXT_SIZE_CAPACITY];
+    if (limit_bytes == SG_UNKNOWN)
+        return;
+    bool is_inside = limit_bytes <= field->most_bytes;
+    double y = is_inside ? draw_y(field, limit_bytes) : field->top;
+    if (is_inside)
+        fprintf(field->stream,
+                "<path d=\"M%.1f %.1fH%.1f\" fill=\"none\" stroke=\"#b00\" stroke-width=\"1.5\" "
+                "stroke-dasharray=\"12 3\"/>\n",
+                left, y, right);
+    char *words = text_format("limit %s%s", text_size(size, limit_bytes), is_inside ? "" : ", above this scale");
+    char *shown = svg_fit(words, right - left - 6);
+    svg_text(field->stream, right - 3, y - 4 < field->top + 10 ? y + 13 : y - 4, words_style, shown);
+}
+
 /* Formats "16 GiB" instead of "16.0 GiB". */
 static void name_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
 {

@@ -69,8 +69,6 @@ static void put_bands(const struct draw_field *field, const struct bands *bands)
 
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
 
-static const char limit_line[] = "stroke=\"#b00\" stroke-width=\"1.5\" stroke-dasharray=\"12 3\"";
-
 /* Returns the smallest limit of the runs in a span; SG_UNKNOWN: none. */
 static uint64_t limit_of(const struct bands *bands, size_t span)
 {
@@ -83,38 +81,19 @@ static uint64_t limit_of(const struct bands *bands, size_t span)
     return limit_bytes;
 }
 
-/* Returns the largest limit that the scale should reach: those far above the bytes would make the bands flat. */
+/* Returns the largest limit that the scale should reach. */
 static uint64_t largest_near_limit(const struct bands *bands, uint64_t most_bytes)
 {
-    enum { NEAR_TIMES = 4 };
     uint64_t largest = 0;
-    for (size_t i = 0; i < bands->span_count; i++) {
-        uint64_t limit_bytes = limit_of(bands, i);
-        if (limit_bytes != SG_UNKNOWN && limit_bytes / NEAR_TIMES <= most_bytes)
-            largest = bytes_max(largest, limit_bytes);
-    }
+    for (size_t i = 0; i < bands->span_count; i++)
+        largest = bytes_max(largest, draw_near_limit(limit_of(bands, i), most_bytes));
     return largest;
 }
 
 static void put_limits(const struct draw_field *field, const struct bands *bands)
 {
-    static const char words_style[] =
-        "text-anchor=\"end\" fill=\"#b00\" paint-order=\"stroke\" stroke=\"#fff\" stroke-width=\"3\"";
-    for (size_t i = 0; i < bands->span_count; i++) {
-        const struct draw_piece *piece = &field->piece[i];
-        uint64_t limit_bytes = limit_of(bands, i);
-        char size[TEXT_SIZE_CAPACITY];
-        if (limit_bytes == SG_UNKNOWN)
-            continue;
-        bool is_inside = limit_bytes <= field->most_bytes;
-        double y = is_inside ? draw_y(field, limit_bytes) : field->top;
-        if (is_inside)
-            fprintf(field->stream, "<path d=\"M%.1f %.1fH%.1f\" fill=\"none\" %s/>\n", piece->left, y, piece->right,
-                    limit_line);
-        char *words = text_format("limit %s%s", text_size(size, limit_bytes), is_inside ? "" : ", above this scale");
-        char *shown = svg_fit(words, piece->right - piece->left - 6);
-        svg_text(field->stream, piece->right - 3, y - 4 < field->top + 10 ? y + 13 : y - 4, words_style, shown);
-    }
+    for (size_t i = 0; i < bands->span_count; i++)
+        draw_limit(field, field->piece[i].left, field->piece[i].right, limit_of(bands, i));
 }
 
 /* ---- the machine ------------------------------------------------------------------------------------------------- */

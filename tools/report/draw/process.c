@@ -144,6 +144,7 @@ static void put_live(const struct draw_field *field, const struct model_process 
         put_area(field, timeline, i);
         draw_legend_area(&legend, model_domain_name[i], "", model_domain_name[i]);
     }
+    draw_limit(field, field->left, field->right, process->limit_bytes);
     put_peak(&legend, field, process);
 }
 
@@ -211,7 +212,8 @@ void draw_process(FILE *stream, const struct model_process *process, const struc
     set_span(live, process, timeline);
     live->top = 86 + draw_strips_height(process);
     live->bottom = live->top + LIVE_HEIGHT;
-    live->most_bytes = draw_scale_top(bytes_max(highest(timeline, 0, true), process->peak_bytes));
+    uint64_t most_bytes = bytes_max(highest(timeline, 0, true), process->peak_bytes);
+    live->most_bytes = draw_scale_top(bytes_max(most_bytes, draw_near_limit(process->limit_bytes, most_bytes)));
     const struct draw_points points = points_of(live, timeline);
     put_patterns(live->stream, live->name);
     put_titles(live, process);
