@@ -266,7 +266,8 @@ void model_machine_fill(struct model *model)
     const struct sg_observation *observed = &model->observed;
     *machine = (struct model_machine){.unified = -1,
                                       .is_sharing = model->directory_count > 0 && model_directories_are_read(model) &&
-                                                    model->other_directory_count == 0 && model->veiled_count == 0,
+                                                    model->other_directory_count == 0 && model->own_directory == NULL &&
+                                                    model->veiled_count == 0,
                                       .unaccounted_bytes = SG_UNKNOWN,
                                       .usable_bytes = SG_UNKNOWN,
                                       .reserve_bytes = SG_UNKNOWN,

@@ -292,6 +292,7 @@ struct model {
     /* Other directories, which are not counted here: the first ones by name, and the number of all. */
     char *other_directories[MODEL_OTHER_DIRECTORY_CAPACITY];
     size_t other_directory_count;
+    char *own_directory;        /* the reader's own, where it has records and is not read; NULL: there is none */
     char *live_other_directory; /* the first other directory by name in which a process may run; NULL: none */
     size_t live_other_directory_count;
     size_t veiled_count; /* rejected files that a running process may own */

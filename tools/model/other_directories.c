@@ -117,6 +117,13 @@ static void keep_other(struct model *model, const char *name)
     model->other_directories[place] = text_format("%s" COMMON "%s", procfs_live_root, name);
 }
 
+/* Returns whether a directory is the reader's own by default, which is left out where others are named. */
+static bool is_own(const char *name, const struct stat *status)
+{
+    char *own = text_format(PREFIX "%u", (unsigned)geteuid());
+    return status->st_uid == geteuid() && strcmp(name, own) == 0;
+}
+
 void model_other_directories_fill(struct model *model)
 {
     struct stat status;
@@ -135,6 +142,10 @@ void model_other_directories_fill(struct model *model)
         bool is_read = model_directory_find(model, status.st_dev, status.st_ino) != NULL;
         if (is_read || !has_records(dirfd(stream), entry->d_name))
             continue;
+        if (is_own(entry->d_name, &status)) {
+            model->own_directory = text_format("%s" COMMON "%s", procfs_live_root, entry->d_name);
+            continue;
+        }
         keep_other(model, entry->d_name);
         if (may_have_processes(dirfd(stream), entry->d_name, &status))
             keep_live(model, entry->d_name);

@@ -99,6 +99,9 @@ static void put_headline(const struct model_machine *machine, const struct style
 static void put_other_directories(const struct model *model, const struct style *style)
 {
     size_t column = 0;
+    if (model->own_directory != NULL)
+        fprintf(style->stream, "%syour own guarded programs are not counted here:%s %s\n",
+                style_colour_on(style, STYLE_YELLOW), style_colour_off(style, STYLE_YELLOW), model->own_directory);
     if (model->other_directory_count == 0)
         return;
     style_flow(style, &column, "", STYLE_YELLOW, "guarded programs of other users are not counted here:");

@@ -46,7 +46,7 @@ def test_the_drawing_is_golden(make, report, tmp_path):
 
 @pytest.mark.parametrize("limit, said", [(64, "limit 64.0 GiB"), (600, "limit 600.0 GiB, above this scale"), (None, None)])
 def test_a_process_has_the_line_of_its_limit(make, report, tmp_path, limit, said):
-    segment = trainer(make, **({"limit_bytes": limit * GIB} if limit else {}))
+    segment = trainer(make, **({"slot.limit_bytes": limit * GIB} if limit else {}))
     segment.write(report.directory)
     segment.write_timeline(report.directory, training())
     root = draw(report, tmp_path / "plot.svg", 4711)

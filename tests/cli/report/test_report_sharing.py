@@ -238,6 +238,29 @@ def test_directories_that_are_read_are_no_neighbours(report, shm):
     assert str(third) in not_counted and not {str(first), str(second)} & set(not_counted)
 
 
+def test_ones_own_directory_is_none_of_other_users(report, shm):
+    """It is left out where --dir names another."""
+    if os.geteuid() != 0:
+        pytest.skip("becomes another user: needs root")
+    other, user = shm("!a"), 61000 + os.getpid() % 1000
+    own = Path(f"/dev/shm/sparkguard-{user}")
+    own.mkdir()
+    try:
+        (own / "machine.ledger").write_bytes(LEDGER)
+        os.chown(own, user, user)
+        other.chmod(0o755)
+        command = ["setpriv", f"--reuid={user}", "--clear-groups", "--inh-caps=-all", report.program, "--dir", other]
+        text = subprocess.run(command, env=report.environment(), capture_output=True, text=True).stdout
+        machine = json.loads(subprocess.run([*command, "--json"], env=report.environment(), capture_output=True, text=True).stdout)["machine"]
+        subprocess.run([*command, "--html", own / "page.html"], env=report.environment(), capture_output=True, check=True)
+        html = (own / "page.html").read_text()
+    finally:
+        shutil.rmtree(own)
+    assert f"\nyour own guarded programs are not counted here: {own}\n" in text and str(own) not in neighbours(text)
+    assert str(own) not in machine["not_counted"] and machine["sharing"] is False
+    assert f"Your own guarded programs are not counted here: <bdi>{own}</bdi>" in html
+
+
 def test_only_the_places_by_default_have_neighbours(make, report, shm):
     (shm("!a") / "machine.ledger").write_bytes(LEDGER)
     machine = report.json()["machine"]

@@ -125,6 +125,11 @@ static void put_device_table(FILE *stream, const struct model_machine *machine)
 
 static void put_other_directories(FILE *stream, const struct model *model)
 {
+    if (model->own_directory != NULL) {
+        fputs("<p class=\"warn\">Your own guarded programs are not counted here: ", stream);
+        report_html_element(stream, "bdi", "", model->own_directory);
+        fputs("</p>\n", stream);
+    }
     if (model->other_directory_count == 0)
         return;
     fputs("<p class=\"warn\">Guarded programs of other users are not counted here: ", stream);
