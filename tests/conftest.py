@@ -33,7 +33,7 @@ def pytest_configure(config):
         if signal.getsignal(number) == signal.SIG_IGN:  # nohup and background jobs hand that on to every program
             signal.signal(number, signal.SIG_DFL)
     state = tempfile.TemporaryDirectory(prefix="sparkguard-state-")  # whoever names no history leaves none in the real home
-    os.environ["XDG_STATE_HOME"] = state.name
+    os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"] = state.name  # nor does it have that home's defaults
     config.add_cleanup(state.cleanup)
 
 

@@ -16,6 +16,7 @@
 #include "doctor/doctor.h"
 #include "doctor/library.h"
 #include "common/bytes.h"
+#include "model/defaults.h"
 #include "common/text.h"
 #include "common/env_check.h"
 
@@ -81,7 +82,7 @@ static void check_settings(struct doctor *doctor)
     for (char **entry = environ; *entry != NULL; entry++) {
         enum sg_option option;
         enum env_check verdict = env_check_judge(*entry, &option);
-        set += verdict == ENV_CHECK_GOOD;
+        set += verdict == ENV_CHECK_GOOD && !defaults_have_set(option);
         if (verdict == ENV_CHECK_BAD || verdict == ENV_CHECK_UNKNOWN)
             take_fault(&faults, *entry, verdict, option);
     }

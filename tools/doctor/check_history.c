@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "doctor/doctor.h"
+#include "model/defaults.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -183,8 +184,13 @@ static void check_history(struct doctor *doctor)
     uint64_t free_bytes = SG_UNKNOWN;
     struct doctor_finding *finding;
     if (folder == NULL && setting != NULL && setting[0] != '\0') {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_HISTORY=off: no history is kept.");
-        finding->fix = text_copy("unset SPARKGUARD_HISTORY", 64);
+        bool is_default = defaults_have_set(SG_OPTION_HISTORY);
+        char *file = text_printable(defaults_file()->path, false);
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING, "%s=off%s%s: no history is kept.",
+                       is_default ? "history" : "SPARKGUARD_HISTORY", is_default ? " in " : "", is_default ? file : "");
+        finding->fix = is_default ? text_format("sed -i '/^ *history *=/d' '%s'", file)
+                                  : text_copy("unset SPARKGUARD_HISTORY", 64);
     } else if (folder == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "HOME is not set: no history is kept.");
         finding->fix = text_copy(elsewhere, sizeof elsewhere);

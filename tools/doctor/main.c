@@ -13,6 +13,7 @@
 
 #include "doctor/doctor.h"
 #include "doctor/setup/setup.h"
+#include "model/defaults.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -155,6 +156,7 @@ int main(int argc, char **argv)
             request.has_cdi ? setup_print_cdi(learned, stdout) : setup_print(learned, request.has_undo, stdout);
         return close_output(printed);
     }
+    defaults_take("sparkguard-doctor");
     struct doctor *doctor = doctor_examine();
     int status = doctor_exit_status(doctor);
     if (request.is_script) {

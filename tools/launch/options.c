@@ -13,6 +13,7 @@
 #include "launch/launch.h"
 #include "model/model.h"
 #include "common/bad_value.h"
+#include "model/defaults.h"
 #include "common/text.h"
 #include "common/env_check.h"
 #include "common/suggest.h"
@@ -371,6 +372,8 @@ void launch_export(struct launch *launch)
     for (int i = 0; i < SG_OPTION_COUNT; i++)
         if (launch->value[i] != NULL)
             setenv(sg_option_table[i].variable, launch->value[i], 1);
+    if (!is_disabled(launch))
+        defaults_take(launch->is_check ? NULL : "sparkguard");
     if (launch->jail_bytes != 0) /* a systemd scope does not accept OOMScoreAdjust= */
         setenv(sg_option_table[SG_OPTION_OOM_SCORE_ADJ].variable, "500", 0);
     if (launch->has_hints)

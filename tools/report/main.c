@@ -19,6 +19,7 @@
 #include "model/model.h"
 #include "report/since.h"
 #include "common/bad_value.h"
+#include "model/defaults.h"
 #include "common/env_check.h"
 #include "common/suggest.h"
 #include "common/text.h"
@@ -327,6 +328,7 @@ int main(int argc, char **argv)
         suggest_option("sparkguard-report", &parser, argv);
         return REPORT_USAGE;
     }
+    defaults_take("sparkguard-report");
     env_check_warn_of_sizes("sparkguard-report");
     request.scope.wants_verdicts =
         request.watch_ns == 0 && request.plot_path == NULL && (request.forms & (FORM_CSV | FORM_PROMETHEUS)) == 0;

@@ -10,6 +10,7 @@
 
 #include "sweep/sweep.h"
 #include "common/bad_value.h"
+#include "model/defaults.h"
 #include "common/env_check.h"
 #include "common/suggest.h"
 #include "common/text.h"
@@ -202,6 +203,7 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv)
         refuse("which program? for example: sparkguard-sweep -p batch=1,2,4 -- python train.py {batch}");
     if (sweep->command != NULL && sweep->parameter_count == 0)
         refuse("which values? for example: --param batch=1,2,4,8");
+    defaults_take("sparkguard-sweep");
     const char *wrong = sweep_plan(sweep);
     if (wrong != NULL)
         refuse("%s", wrong);

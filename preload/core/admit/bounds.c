@@ -130,6 +130,7 @@ void sg_bounds_read(void)
     struct sg_bounds found = {0};
     if (SG_LIKELY(sg_load(&has_read) != 0) || sg_seccomp_is_strict())
         return;
+    sg_options_take_defaults(NULL);
     uint32_t seen = sg_load(&changes);
     bool is_read = read_below("", &found);
     /* A machine of files has bounds of its own, and cannot take away those of the real one. */

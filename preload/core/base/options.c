@@ -11,7 +11,9 @@
 #include "base/text.h"
 #include "base/procfs.h"
 
+#include <fcntl.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 
 struct sg_options sg_options = {
     .large_bytes = (UINT64_C(2) << 20) + 1,
@@ -233,8 +235,8 @@ static bool is_known_otherwise(const char *entry)
 }
 
 /* Takes over one environment string "SPARKGUARD_...". `is_first`: this is the job's first process, which reports
- * mistakes. */
-static void read_variable(const char *entry, bool is_first)
+ * mistakes. Returns the bit 1 << option of the option that is set; 0: none. */
+static uint32_t read_variable(const char *entry, bool is_first)
 {
     enum { PREFIX = sizeof SG_VARIABLE_PREFIX - 1 };
     for (unsigned i = 0; i < SG_OPTION_COUNT; i++) {
@@ -242,7 +244,7 @@ static void read_variable(const char *entry, bool is_first)
         if (value == NULL)
             continue;
         if (*value == '\0')
-            return; /* an empty value counts as unset */
+            return 0; /* an empty value counts as unset */
         char unit = sg_missing_unit((enum sg_option)i, value);
         if (sg_is_valid((enum sg_option)i, value))
             set_option((enum sg_option)i, value);
@@ -252,10 +254,156 @@ static void read_variable(const char *entry, bool is_first)
             warn_of_unit(&sg_option_table[i], value, unit);
         else if (is_first && i == SG_OPTION_LIMIT)
             warn_of_limit(value);
-        return;
+        return 1u << i;
     }
     if (is_first && !is_known_otherwise(entry))
         report_name(entry);
+    return 0;
+}
+
+/* Whether a file may be believed: the state that says why not, or READ. */
+static enum sg_defaults_state judge_file(const struct stat *info)
+{
+    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    return info->st_uid != user && info->st_uid != 0 ? SG_DEFAULTS_FOREIGN
+           : !S_ISREG(info->st_mode)                 ? SG_DEFAULTS_UNREADABLE
+           : (info->st_mode & S_IWOTH) != 0          ? SG_DEFAULTS_OPEN
+                                                     : SG_DEFAULTS_READ;
+}
+
+/* Reads an open file, which may not be the one that stat has seen. */
+static enum sg_defaults_state read_open(struct sg_defaults *out, int fd)
+{
+    struct stat info = {0};
+    size_t bytes = 0;
+    long got = 1;
+    if (sg_sys_fstat(fd, &info) != 0)
+        return SG_DEFAULTS_UNREADABLE;
+    enum sg_defaults_state verdict = judge_file(&info);
+    while (verdict == SG_DEFAULTS_READ && got > 0 && bytes < sizeof out->text) {
+        got = sg_sys_pread(fd, out->text + bytes, sizeof out->text - bytes, bytes);
+        bytes += got > 0 ? (size_t)got : 0;
+    }
+    if (verdict != SG_DEFAULTS_READ || got < 0)
+        return got < 0 ? SG_DEFAULTS_UNREADABLE : verdict;
+    if (bytes > SG_DEFAULTS_BYTES)
+        return SG_DEFAULTS_LARGE;
+    sg_defaults_take_lines(out, bytes);
+    return SG_DEFAULTS_READ;
+}
+
+/* Looks at a file before it is opened: opening what is no regular file may have effects. */
+static void read_file(struct sg_defaults *out, const char *path, const struct stat *info)
+{
+    memcpy(out->path, path, strlen(path) + 1);
+    out->state = judge_file(info);
+    if (out->state != SG_DEFAULTS_READ)
+        return;
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
+    out->state = fd >= 0         ? read_open(out, (int)fd)
+                 : fd == -EACCES ? SG_DEFAULTS_UNREADABLE
+                                 : SG_DEFAULTS_NONE; /* no descriptor is free, say */
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+}
+
+void sg_options_name_defaults(char path[SG_DEFAULTS_PATH_BYTES], const char *config_home, const char *home)
+{
+    bool has_config_home = config_home != NULL && config_home[0] == '/';
+    const char *folder = has_config_home ? config_home : home;
+    struct sg_text text = sg_text_begin(path, SG_DEFAULTS_PATH_BYTES);
+    if (folder == NULL || folder[0] != '/')
+        return;
+    sg_text_add(&text, folder);
+    sg_text_add(&text, has_config_home ? "/sparkguard.conf" : "/.config/sparkguard.conf");
+    if (text.length + 1 == text.capacity) /* cut, and another file's */
+        path[0] = '\0';
+}
+
+enum sg_defaults_state sg_options_read_defaults(struct sg_defaults *out, const char *path)
+{
+    struct stat info = {0};
+    if (path[0] != '\0' && sg_sys_stat(path, &info) == 0)
+        read_file(out, path, &info);
+    return out->state;
+}
+
+/* Reports that the user's file of defaults, or a line of it, has no effect. */
+static void report_defaults(const struct sg_defaults *defaults)
+{
+    char line[512];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    const char *fault = sg_defaults_fault(defaults->state);
+    sg_text_add(&text, "sparkguard: ");
+    sg_text_add(&text, defaults->path);
+    if (fault != NULL) {
+        sg_text_add(&text, " ");
+        sg_text_add(&text, fault);
+    } else {
+        sg_text_add(&text, ":");
+        sg_text_add_number(&text, defaults->wrong_line);
+        sg_text_add(&text, ": cannot be read and has no effect; expected " SG_DEFAULTS_EXPECTED);
+    }
+    sg_log_line(line);
+}
+
+/* Names the file by one entry of the environment: XDG_CONFIG_HOME goes before HOME. */
+static void name_defaults_by(const char *entry, char path[SG_DEFAULTS_PATH_BYTES], bool *has_config_home)
+{
+    const char *config_home = value_of(entry, "XDG_CONFIG_HOME"), *home = value_of(entry, "HOME");
+    if (*has_config_home || (config_home == NULL && (home == NULL || path[0] != '\0')))
+        return;
+    *has_config_home = config_home != NULL && config_home[0] == '/';
+    if (*has_config_home || home != NULL)
+        sg_options_name_defaults(path, config_home, home);
+}
+
+/* Names the file by the environment that this process began with. By now another thread may be changing the strings of
+ * `environ`, and keeping a copy would cost each start a page. `buffer` is for reading. */
+static void find_defaults(char path[SG_DEFAULTS_PATH_BYTES], char *buffer, size_t capacity)
+{
+    bool has_config_home = false, is_rest = false; /* is_rest: of an entry longer than the buffer */
+    uint64_t offset = 0;
+    long got = 0;
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/environ", O_RDONLY | O_CLOEXEC, 0);
+    while (fd >= 0 && (got = sg_sys_pread((int)fd, buffer, capacity - 1, offset)) > 0) {
+        size_t bytes = (size_t)got, at = 0;
+        buffer[bytes] = '\0';
+        while (at < bytes) {
+            size_t length = strlen(buffer + at);
+            bool is_whole = at + length < bytes;
+            if (!is_whole && at != 0) /* the next reading begins with it */
+                break;
+            if (!is_rest)
+                name_defaults_by(buffer + at, path, &has_config_home);
+            is_rest = !is_whole;
+            at += length + is_whole;
+        }
+        offset += at;
+    }
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+}
+
+void sg_options_take_defaults(const char *path)
+{
+    static struct sg_defaults defaults; /* static: too large for a small stack */
+    static char own_path[SG_DEFAULTS_PATH_BYTES];
+    static bool has_taken;
+    if (has_taken || sg_options.is_disabled)
+        return;
+    if (path == NULL)
+        find_defaults(own_path, defaults.text, sizeof defaults.text);
+    enum sg_defaults_state found = sg_options_read_defaults(&defaults, path != NULL ? path : own_path);
+    has_taken = found != SG_DEFAULTS_NONE || defaults.path[0] == '\0';
+    if (found == SG_DEFAULTS_NONE) /* no file, or one that cannot be opened now: the next decision tries again */
+        return;
+    bool is_faulty = defaults.wrong_line != 0 || sg_defaults_fault(defaults.state) != NULL;
+    if (is_faulty && (sg_options.given & SG_GIVEN_FIRST) == 0 && sg_options.first_pid == sg_sys_getpid())
+        report_defaults(&defaults);
+    for (unsigned i = 0; i < SG_OPTION_COUNT; i++)
+        if (defaults.value[i] != NULL && (sg_options.given & 1u << i) == 0)
+            set_option((enum sg_option)i, defaults.value[i]);
 }
 
 /* Names the directory that is tried if the option is not set: sg_directory_choose() looks at it. */
@@ -322,9 +470,10 @@ static void read_all(char *const *environment)
     if (first != NULL)
         sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
     const char *state_home = NULL, *runtime_dir = NULL, *home = NULL;
+    sg_options.given = sg_options.first_pid != 0 ? SG_GIVEN_FIRST : 0;
     for (char *const *entry = environment; *entry != NULL; entry++) {
         if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
-            read_variable(*entry, may_report && sg_options.first_pid == 0);
+            sg_options.given |= read_variable(*entry, may_report && sg_options.first_pid == 0);
         else if ((*entry)[0] == 'H' && home == NULL)
             home = value_of(*entry, "HOME");
         else if ((*entry)[0] == 'X') {

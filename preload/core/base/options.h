@@ -2,17 +2,22 @@
  * options.h - the options of this process, read once from the environment.
  *
  * The constructor reads them, or a slow path that runs before it. Afterwards they are constant, except first_pid, which
- * set-up sets, and dir, which sg_directory_choose() of directory.c sets. Any thread.
+ * set-up sets, dir, which sg_directory_choose() of directory.c sets, and reserve, limit and history, which the first
+ * decision may take from the user's file of defaults. Any thread.
  */
 #ifndef SG_PRELOAD_BASE_OPTIONS_H
 #define SG_PRELOAD_BASE_OPTIONS_H
 
 #include "sparkguard_abi.h"
+#include "sparkguard_defaults.h"
 #include "sparkguard_options.h"
 
 enum sg_unified_choice { SG_UNIFIED_AUTO, SG_UNIFIED_ON, SG_UNIFIED_OFF };
 enum sg_watchdog_choice { SG_WATCHDOG_OFF, SG_WATCHDOG_WARN, SG_WATCHDOG_TERM };
 enum { SG_PATH_CAPACITY = 1024 };
+
+/* In sg_options.given: the variables name a first process of the job, as a launcher sets it. */
+#define SG_GIVEN_FIRST (UINT32_C(1) << 31)
 
 struct sg_options {
     struct sg_size reserve;
@@ -38,6 +43,7 @@ struct sg_options {
     int history_depth;                  /* how many of the path's last components may be made */
     int has_default_dir;                /* 1: dir is what sg_directory_choose() makes of it */
     uint32_t named_by;                  /* the process that generated the job's name; 0: the name was given */
+    uint32_t given;                     /* 1 << option for each that a variable sets, and SG_GIVEN_FIRST */
     uint32_t first_pid;                 /* the job's first process; 0: this process is the first, before set-up */
 };
 
@@ -54,6 +60,20 @@ void sg_options_read(char *const *environment);
 
 /* The same for a tool: reports nothing. */
 void sg_options_read_quietly(char *const *environment);
+
+/* Takes over the user's defaults (sparkguard_defaults.h) for options that no variable sets: once, before the first decision,
+ * so that a program that asks for little never looks for the file. The job's first process reports what has no effect,
+ * unless a launcher has. `path`: of the file; NULL: by the environment that this process began with. Under the decision
+ * lock. */
+void sg_options_take_defaults(const char *path);
+
+/* Stores the path of that file, by the values of XDG_CONFIG_HOME and HOME, which may be NULL; "": none is known. */
+void sg_options_name_defaults(char path[SG_DEFAULTS_PATH_BYTES], const char *config_home, const char *home);
+
+/* Reads that file, and returns out->state. A regular file of this user or of root is believed that not everybody may
+ * write: with the HOME of somebody else, as under sudo, it has no effect. *out must be zero; where there is no file it is
+ * left alone. */
+enum sg_defaults_state sg_options_read_defaults(struct sg_defaults *out, const char *path);
 
 /* Whether all options are read. */
 bool sg_options_are_read(void);

@@ -41,7 +41,7 @@ class Checker:
 
     def environment(self, **extra):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and not k.startswith("LD_")}
-        env.pop("XDG_STATE_HOME", None)
+        env = {k: v for k, v in env.items() if k not in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
         env.update(SPARKGUARD_DIR=str(self.directory), SPARKGUARD_HISTORY=str(self.history), SPARKGUARD_SYSTEM_ROOT=str(self.root))
         env.update(LC_ALL="C.UTF-8", HOME=str(self.scratch))
         env.update(extra)

@@ -52,6 +52,7 @@ int check_run(struct launch *launch)
     check_guarding(&check);
     check_surroundings_cgroups(&check);
     check_surroundings_history(&check);
+    check_surroundings_defaults(&check);
     check_surroundings_options(&check);
     return put(&check, check_is_guarded(&check) ? CHECK_EXIT_GUARDED : CHECK_EXIT_UNGUARDED);
 }

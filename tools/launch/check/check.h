@@ -152,10 +152,11 @@ const struct model_process *check_find_probe(const struct model *model, pid_t pr
 /* Measures what is assumed of the driver, adds a line for each fact, and returns the exit status. */
 int check_facts(struct check *check);
 
-/* ---- surroundings.c: cgroups, history, options ---- */
+/* ---- surroundings.c: cgroups, history, defaults, options ---- */
 
 void check_surroundings_cgroups(struct check *check);
 void check_surroundings_history(struct check *check);
+void check_surroundings_defaults(struct check *check);
 void check_surroundings_options(struct check *check);
 
 /* ---- check.c ---- */

@@ -1,5 +1,5 @@
 /*
- * surroundings.c - what bounds and records the program from outside: cgroups, history, options.
+ * surroundings.c - what bounds and records the program from outside: cgroups, history, defaults, options.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include "admit/cgroup.h"
 #include "base/options.h"
 #include "common/bytes.h"
+#include "model/defaults.h"
 #include "common/env_check.h"
 #include "common/text.h"
 #include "model/model.h"
@@ -93,7 +94,8 @@ void check_surroundings_history(struct check *check)
     char *path = model_history_directory();
     const char *fault = path != NULL ? folder_fault(path) : NULL;
     if (path == NULL && variable != NULL && strcmp(variable, "off") == 0)
-        check_add(check, id, CHECK_NONE, NULL, "off (SPARKGUARD_HISTORY)");
+        check_add(check, id, CHECK_NONE, NULL, "off (%s)",
+                  defaults_have_set(SG_OPTION_HISTORY) ? defaults_file()->path : "SPARKGUARD_HISTORY");
     else if (launch_directory_fault(check->launch->directory) != NULL) /* the history is a copy of the statistics */
         check_add(check, id, CHECK_NONE, NULL, "not kept without statistics");
     else if (path == NULL)
@@ -103,6 +105,35 @@ void check_surroundings_history(struct check *check)
                   "not kept: %s: %s", path, fault);
     else
         check_add(check, id, CHECK_OK, NULL, "%s", path);
+}
+
+/* Adds a line about the user's file of defaults, if there is one: which of them apply. */
+void check_surroundings_defaults(struct check *check)
+{
+    static const char id[] = "defaults";
+    const struct sg_defaults *file = defaults_file();
+    char *applied = copy(""), *given = copy(""), *fault = defaults_fault();
+    if (file->state == SG_DEFAULTS_NONE)
+        return;
+    if (file->state == SG_DEFAULTS_FOREIGN) {
+        check_add(check, id, CHECK_NONE, NULL, "%s belongs to another user and has no effect", file->path);
+        return;
+    }
+    if (fault != NULL)
+        check_add(check, id, CHECK_WARNING, copy("mend the file"), "%s", fault);
+    for (int i = 0; i < SG_OPTION_COUNT; i++) {
+        const struct sg_option_info *info = &sg_option_table[i];
+        if (file->value[i] == NULL)
+            continue;
+        if (defaults_have_set((enum sg_option)i))
+            append(&applied, text_format("%s=%s", info->name, file->value[i]));
+        else
+            append(&given, text_format("%s gives way to %s%s", info->name, check->launch->value[i] != NULL ? "--" : "",
+                                       check->launch->value[i] != NULL ? info->name : info->variable));
+    }
+    if (file->state == SG_DEFAULTS_READ && (fault == NULL || applied[0] != '\0' || given[0] != '\0'))
+        check_add(check, id, CHECK_OK, NULL, "%s: %s%s%s", file->path, applied[0] != '\0' ? applied : "nothing applies",
+                  given[0] != '\0' ? "; " : "", given);
 }
 
 /* Adds a line for one variable if its value is wrong or was probably not meant. Returns whether the value counts. */
@@ -135,8 +166,9 @@ static bool judge(struct check *check, const char *entry)
         check_add(check, id, CHECK_FAILURE, copy("unset SPARKGUARD_DISABLE"), "%s: nothing is refused", entry);
     if (option == SG_OPTION_JOB && getenv(SG_VARIABLE_FIRST) != NULL)
         return false; /* this tool runs within a job; the name is not the user's */
-    /* The launcher sets REPORT itself, and two have lines of their own. */
-    return option != SG_OPTION_REPORT && option != SG_OPTION_DIR && option != SG_OPTION_HISTORY;
+    /* The launcher sets REPORT itself, two have lines of their own, and so have the user's defaults. */
+    return !defaults_have_set(option) && option != SG_OPTION_REPORT && option != SG_OPTION_DIR &&
+           option != SG_OPTION_HISTORY;
 }
 
 /* Adds a line about --claim=SIZE. */
