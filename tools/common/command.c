@@ -44,3 +44,13 @@ char *command_of_tool(const char *name)
     bool is_plain = strspn(printable, plain) == strlen(printable);
     return is_plain ? text_copy(printable, SIZE_MAX) : text_format("'%s'", printable);
 }
+
+char *command_in_claim(char *command)
+{
+    char *word = strstr(command, "sparkguard " COMMAND_IN_CLAIM);
+    if (word == NULL || (word != command && word[-1] != '/'))
+        return NULL;
+    char *rest = word + sizeof("sparkguard " COMMAND_IN_CLAIM) - 1;
+    rest += strspn(rest, "0123456789");
+    return *rest == ' ' ? rest + 1 : NULL;
+}

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
 #include "launch/inside.h"
@@ -143,7 +144,8 @@ static void add_run(struct past *past, const struct model_job *job, size_t numbe
     const struct model_run *run = &job->runs[number];
     const struct model_process *process;
     DL_FOREACH (job->processes, process) {
-        if (process->run != number || process->pid != run->first_pid || !is_started_by(process, past))
+        if (process->run != number || process->pid != run->first_pid || process->is_claiming ||
+            !is_started_by(process, past))
             continue;
         if (has_refused(job, number)) {
             past->refused_runs++;
@@ -215,7 +217,7 @@ void launch_claim_enter(struct launch *launch)
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
     char **all = tool_allocate(count + 3, sizeof *all);
     all[0] = launch_own_path();
-    all[1] = text_format(LAUNCH_CLAIM_INSIDE "%d", claim->to_launcher);
+    all[1] = text_format(COMMAND_IN_CLAIM "%d", claim->to_launcher);
     for (size_t i = 0; i < count; i++)
         all[2 + i] = launch->program[i];
     launch->program = all;

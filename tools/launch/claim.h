@@ -32,9 +32,6 @@ struct launch_claim {
     struct timespec granted; /* CLOCK_MONOTONIC */
 };
 
-/* The first argument of the child that claims, with the number of its socket. */
-#define LAUNCH_CLAIM_INSIDE "--in-claim="
-
 /* The launcher's message to the child, sent before the child is started. */
 struct launch_claim_order {
     uint64_t bytes, wait_ns;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/command.h"
 #include "common/text.h"
 #include "launch/claim.h"
 #include "launch/claim_inside.h"
@@ -138,7 +139,7 @@ void launch_claim_inside(char **argv)
 {
     struct launch_claim_order order;
     struct inside inside = {0};
-    if (argv[1] == NULL || sscanf(argv[1], LAUNCH_CLAIM_INSIDE "%d", &inside.socket) != 1 || argv[2] == NULL ||
+    if (argv[1] == NULL || sscanf(argv[1], COMMAND_IN_CLAIM "%d", &inside.socket) != 1 || argv[2] == NULL ||
         recv(inside.socket, &order, sizeof order, 0) != (ssize_t)sizeof order)
         return;
     fcntl(inside.socket, F_SETFD, FD_CLOEXEC);

@@ -139,9 +139,12 @@ void model_machine_observe(struct model *model, int directory, const struct mode
     model->shared_bytes = bytes_add(model->shared_bytes, sg_observe_shared(0));
     HASH_ITER (hh, model->by_key, job, next) {
         job->shared_bytes = sg_observe_shared(job->hash);
-        DL_FOREACH (job->processes, process)
-            if (process->state == SG_STATE_RUNNING)
-                find_entry(process, seen.has_names);
+        DL_FOREACH (job->processes, process) {
+            if (process->state != SG_STATE_RUNNING)
+                continue;
+            find_entry(process, seen.has_names);
+            model_claims_name(&model->claims, from->path, process);
+        }
     }
 }
 
@@ -279,6 +282,7 @@ void model_machine_fill(struct model *model)
                                       .claimed_bytes = observed->at[0].claimed_bytes,
                                       .limit_left_bytes = observed->left_bytes,
                                       .is_limit_bound = observed->is_limit_bound};
+    model_claims_name_rest(&model->claims);
     bool is_known = fill_kernel(machine, observed);
     ask_processes(model, machine);
     sum_processes(model, machine);

@@ -83,6 +83,7 @@ struct model_process {
     enum sg_state state;
     bool is_guarding;
     bool is_observing;
+    bool is_claiming; /* a launcher that waits for the claim of a program, whose command line is `command` */
     bool is_limit_bound, is_reserve_bound; /* its limit, its reserve is a bound of the administrator (SG_BOUNDS_FILE) */
     bool is_sharing;                       /* the process and its peers count each other through the registry */
     bool is_watched;

@@ -4,10 +4,15 @@
 #define _GNU_SOURCE
 #include "model/tenants.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/bytes.h"
+#include "common/command.h"
+#include "common/procfs.h"
+#include "common/text.h"
 #include "common/tool.h"
 #include "model/model.h"
 #include "observer/observe.h"
@@ -35,6 +40,7 @@ static void add_claim(struct model_claims *claims, uint32_t number, const char *
         (struct model_claim){.directory = path,
                              .job_hash = entry->slot.job_hash,
                              .pid = entry->slot.pid,
+                             .start_ticks = entry->slot.start_ticks,
                              .bytes = is_queued ? entry->claim_wanted_bytes : entry->claimed_bytes,
                              .rest_bytes = is_queued ? 0 : sg_observe_claim_rest(number),
                              .is_queued = is_queued,
@@ -73,6 +79,42 @@ void model_claims_observe(struct model_claims *claims, const char *path)
         qsort(claims->at + first, claims->count - first, sizeof *claims->at, compare);
     for (size_t i = first; i < claims->count; i++)
         claims->at[i].queue_position = claims->at[i].is_queued ? ++position : 0;
+}
+
+void model_claims_name(struct model_claims *claims, const char *path, const struct model_process *process)
+{
+    for (size_t i = 0; i < claims->count; i++) {
+        struct model_claim *claim = &claims->at[i];
+        if (claim->job_hash != process->job_hash || strcmp(claim->directory, path) != 0)
+            continue;
+        if (process->job[0] != '\0')
+            claim->job = process->job;
+        if (process->pid == claim->pid && process->start_ticks == claim->start_ticks)
+            claim->command = process->command;
+    }
+}
+
+/* A small program leaves no record. Its name of the job is believed if it makes the job's hash. */
+static void name_by_kernel(struct model_claim *claim)
+{
+    struct procfs_stat stat;
+    struct stat status;
+    char *path = text_format("%s/proc/%" PRIu32, procfs_live_root, claim->pid);
+    if (procfs_stat(claim->pid, &stat) != 0 || stat.start_ticks != claim->start_ticks || lstat(path, &status) != 0)
+        return;
+    char *job = host_variable(claim->pid, sg_option_table[SG_OPTION_JOB].variable);
+    if (job != NULL && (sg_job_hash(job, status.st_uid) == claim->job_hash || sg_job_hash(job, 0) == claim->job_hash))
+        claim->job = job;
+    char *command = host_command(claim->pid);
+    char *inside = command != NULL ? command_in_claim(command) : NULL;
+    claim->command = inside != NULL ? inside : command;
+}
+
+void model_claims_name_rest(struct model_claims *claims)
+{
+    for (size_t i = 0; i < claims->count; i++)
+        if (claims->at[i].job == NULL || claims->at[i].command == NULL)
+            name_by_kernel(&claims->at[i]);
 }
 
 struct model_job_claims model_claims_of(const struct model_claims *claims, const struct model_job *job)

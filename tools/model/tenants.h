@@ -10,11 +10,15 @@
 #include <stdint.h>
 
 struct model_job;
+struct model_process;
 
 struct model_claim {
     const char *directory; /* SPARKGUARD_DIR of the job */
     uint64_t job_hash;
-    uint32_t pid;        /* of the job's first process */
+    uint32_t pid; /* of the job's first process */
+    uint64_t start_ticks;
+    char *job;           /* the job's name; NULL: unknown */
+    char *command;       /* of that process, or of the program that it will become; NULL: unknown */
     uint64_t bytes;      /* claimed, or wanted while the claim waits */
     uint64_t rest_bytes; /* what is left of a granted claim: nobody else gets it */
     bool is_queued;
@@ -54,6 +58,11 @@ struct model_setting model_claims_setting_of(const struct model_claims *claims, 
 
 /* Returns "none", "queued" or "held". A job with a granted claim and a waiting one is "held". */
 const char *model_claims_state(const struct model_job_claims *claims);
+
+/* Names the claims of a job by the record of one of its processes, in that directory. */
+void model_claims_name(struct model_claims *claims, const char *path, const struct model_process *process);
+/* Names the claims that no record has named, by what the kernel shows of their processes. */
+void model_claims_name_rest(struct model_claims *claims);
 
 /* Adds the claims and settings of the registry that sg_observe() read last to *claims. `path`: its directory. */
 void model_claims_observe(struct model_claims *claims, const char *path);

@@ -52,18 +52,11 @@ static bool is_guarded(const struct model *model, uint32_t pid, const char *stat
     return false;
 }
 
-static char *read_command(uint32_t pid, const char *status)
+static char *command_of(uint32_t pid, const char *status)
 {
-    char path[PROCFS_PATH_CAPACITY], text[SG_COMMAND_BYTES];
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/cmdline", procfs_live_root, pid);
-    long length = procfs_read_text(path, text, sizeof text);
-    while (length > 0 && text[length - 1] == '\0')
-        length--;
-    for (long i = 0; i < length; i++)
-        if (text[i] == '\0')
-            text[i] = ' ';
-    if (length > 0)
-        return text_copy(text, (size_t)length);
+    char *command = host_command(pid);
+    if (command != NULL)
+        return command;
     if (strncmp(status, "Name:\t", 6) != 0)
         return text_copy("-", 1);
     return text_copy(status + 6, (size_t)(strchrnul(status, '\n') - status - 6));
@@ -89,7 +82,7 @@ static void keep_unguarded(struct model *model, const struct model_unguarded *ca
     memmove(&model->unguarded[place + 1], &model->unguarded[place],
             (model->unguarded_count - place) * sizeof model->unguarded[0]);
     model->unguarded[place] = *candidate;
-    model->unguarded[place].command = read_command(candidate->pid, status);
+    model->unguarded[place].command = command_of(candidate->pid, status);
     model->unguarded_count++;
 }
 

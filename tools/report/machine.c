@@ -139,14 +139,21 @@ static void put_device_lines(const struct model_machine *machine, const struct s
     }
 }
 
-/* Returns the name of a claim's job, or the number of its first process if the report does not show the job. */
-static char *name_of_claim(const struct model *model, const struct model_claim *claim, const struct style *style)
+/* Returns how a claim is named: by its job; without a name of the job by the command, or by its process's number. Behind
+ * the job of a claim that waits the command is told, since that does not run yet. */
+static char *name_of_claim(const struct model_claim *claim, const char *size, const struct style *style)
 {
-    const struct model_job *job;
-    DL_FOREACH (model->jobs, job)
-        if (job->hash == claim->job_hash && strcmp(job->directory, claim->directory) == 0)
-            return text_printable(job->name, style->is_utf8);
-    return text_format("of process %" PRIu32, claim->pid);
+    char *job = claim->job != NULL ? text_printable(claim->job, style->is_utf8) : NULL;
+    char *command = claim->command != NULL ? text_printable(claim->command, style->is_utf8) : NULL;
+    if (job != NULL)
+        text_shorten(job, style->columns / 2);
+    if (command != NULL)
+        text_shorten(command, style->columns / 2);
+    if (job != NULL && command != NULL && claim->is_queued)
+        return text_format("%s %s (%s)", job, size, command);
+    if (job == NULL && command == NULL)
+        return text_format("of process %" PRIu32 " %s", claim->pid, size);
+    return text_format("%s %s", job != NULL ? job : command, size);
 }
 
 /* Prints one line with the granted claims and the queue in its order, the first of each. */
@@ -163,9 +170,7 @@ static void put_claims(const struct model *model, const struct style *style)
         }
         if (shown[claim->is_queued] == 1)
             style_flow(style, &column, column == 0 ? "" : "; ", STYLE_BOLD, claim->is_queued ? "queue:" : "claims:");
-        char *name = name_of_claim(model, claim, style);
-        text_shorten(name, style->columns / 2);
-        char *piece = text_format("%s %s", name, text_size(size, claim->bytes));
+        char *piece = name_of_claim(claim, text_size(size, claim->bytes), style);
         style_flow(style, &column, shown[claim->is_queued] == 1 ? " " : ", ",
                    claim->is_queued ? STYLE_YELLOW : STYLE_PLAIN, piece);
     }

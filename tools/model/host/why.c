@@ -1,5 +1,6 @@
 /*
- * why.c - finds out why the library is not in a process: by its program, its environment and its mappings.
+ * why.c - finds out why the library is not in a process: by its program, its environment and its mappings. Tells the
+ * command line and the variables of one.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -10,6 +11,7 @@
 #include "common/procfs.h"
 #include "common/text.h"
 #include "model/host/host.h"
+#include "sparkguard_abi.h"
 
 const char *const host_why_text[HOST_WHY_COUNT] = {
     [HOST_WHY_STATIC] = "static program",
@@ -31,6 +33,42 @@ static long read_variables(uint32_t pid)
     return procfs_read_text(path, variables, sizeof variables);
 }
 
+/* Returns whether a process waits in the kernel and no signal reaches it. Its mappings and its environment may not be
+ * readable until that ends: whoever reads them would wait too. */
+static bool is_stuck(uint32_t pid)
+{
+    char path[PROCFS_PATH_CAPACITY], status[1024];
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", procfs_live_root, pid);
+    return procfs_read_text(path, status, sizeof status) > 0 && strstr(status, "\nState:\tD") != NULL;
+}
+
+char *host_command(uint32_t pid)
+{
+    char path[PROCFS_PATH_CAPACITY], text[SG_COMMAND_BYTES];
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/cmdline", procfs_live_root, pid);
+    long length = procfs_read_text(path, text, sizeof text);
+    while (length > 0 && text[length - 1] == '\0')
+        length--;
+    for (long i = 0; i < length; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+    return length > 0 ? text_copy(text, (size_t)length) : NULL;
+}
+
+char *host_variable(uint32_t pid, const char *name)
+{
+    const size_t length = strlen(name);
+    long left = is_stuck(pid) ? 0 : read_variables(pid);
+    for (const char *at = variables; left > 0;) {
+        size_t bytes = strnlen(at, (size_t)left);
+        if (bytes > length && strncmp(at, name, length) == 0 && at[length] == '=')
+            return text_copy(at + length + 1, bytes - length - 1);
+        at += bytes + 1;
+        left -= (long)bytes + 1;
+    }
+    return NULL;
+}
+
 enum host_why host_why_not_loaded(uint32_t pid, const char *library)
 {
     char path[PROCFS_PATH_CAPACITY];
@@ -47,15 +85,6 @@ enum host_why host_why_not_loaded(uint32_t pid, const char *library)
     long length = read_variables(pid);
     bool is_named = length > 0 && memmem(variables, (size_t)length, library, strlen(library)) != NULL;
     return is_named ? HOST_WHY_NOT_FOUND : HOST_WHY_NO_PRELOAD;
-}
-
-/* Returns whether a process waits in the kernel and no signal reaches it. Its mappings and its environment may not be
- * readable until that ends: whoever reads them would wait too. */
-static bool is_stuck(uint32_t pid)
-{
-    char path[PROCFS_PATH_CAPACITY], status[1024];
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", procfs_live_root, pid);
-    return procfs_read_text(path, status, sizeof status) > 0 && strstr(status, "\nState:\tD") != NULL;
 }
 
 enum host_why host_why_unguarded(uint32_t pid)
