@@ -2,6 +2,7 @@
  * config.json. */
 #include "fuzz.h"
 
+#include "common/tool.h"
 #include "sweep/fits/fits.h"
 
 FUZZ_CAPACITY(1 << 16); /* the buffer of tools/sweep/fits/source.h */
@@ -11,6 +12,7 @@ static void read_one(const char *path)
     const struct fits fits = {.path = path, .context = 1000, .batch = 2, .dtype = fits_dtype_named("fp32")};
     struct fits_need need = {0};
     struct fits_model model;
+    size_t mark = tool_arena_mark();
     if (fits_model_read(&model, path)) {
         fits_add_cache(&need, &fits, &model);
         const struct fits_loading loading = fits_loading_of(&fits, &model, fits_need_sum(&need));
@@ -23,13 +25,11 @@ static void read_one(const char *path)
             trained.optimizer = "x";
             fits_add_training(&more, &trained, &model, UINT64_C(1) << 37);
             fuzz_need(fits_need_sum(&more) <= FITS_MOST, "sums of training");
-            fits_need_free(&more);
         }
         fuzz_need(fits_need_sum(&need) <= FITS_MOST && loading.resident_bytes <= FITS_MOST, "sums");
     } else
         fuzz_need(model.wrong != NULL, "a reason");
-    fits_need_free(&need);
-    fits_model_free(&model);
+    tool_arena_release(mark); /* each block once: nobody has freed one by hand */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -9,6 +9,8 @@
 #include "../../preload/core/base/options.c"
 
 #include "report/since.h"
+#include "common/text.h"
+#include "common/tool.h"
 #include "sweep/sweep.h"
 
 enum { TEXTS = 16 };
@@ -29,16 +31,16 @@ static void read_as_sweep(const char *text)
 {
     struct sweep sweep = {0};
     int64_t duration_ns = 0, since_ns = 0;
-    char *cut = strdup(text);
+    size_t mark = tool_arena_mark();
+    char *cut = text_copy(text, SIZE_MAX);
     struct fits_model model = {0};
     (void)sweep_take_parameter(&sweep, cut);
     if (fits_is_shape(text) && fits_read_shape(&model, text))
         fuzz_need(model.weight_bytes <= FITS_MOST && model.cache.numbers <= FITS_MOST, "sums");
-    fits_model_free(&model);
     (void)sweep_take_duration(text, &duration_ns);
     if (report_since_parse(text, INT64_C(1795180000) * 1000000000, &since_ns))
         fuzz_need(since_ns > 0, "a time before 1970");
-    free(cut);
+    tool_arena_release(mark);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

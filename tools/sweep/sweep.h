@@ -2,7 +2,7 @@
  * sweep.h - the parts of sparkguard-sweep(1): the plan of configurations, the measurements of each run, the predictions
  * for the next run, and the record on disk.
  *
- * Unknown byte counts are SG_UNKNOWN. Single-threaded. The caller frees a returned char *.
+ * Unknown byte counts are SG_UNKNOWN. Single-threaded.
  */
 #ifndef SG_TOOLS_SWEEP_SWEEP_H
 #define SG_TOOLS_SWEEP_SWEEP_H
@@ -182,7 +182,7 @@ bool sweep_find_gap(const struct sweep *sweep, struct sweep_gap *gap);
 const struct sweep_run *sweep_find_neighbour(const struct sweep *sweep, const struct sweep_run *run);
 /* Predicts the largest number of a parameter that fits beside the recommended run's other values, if it is larger. */
 bool sweep_predict_largest(const struct sweep *sweep, size_t *along, double *number, size_t *points);
-/* Returns a run that is pending, without figures. The caller frees its note. */
+/* Returns a run that is pending, without figures. */
 struct sweep_run sweep_new_run(void);
 /* Add a run in the middle of a gap, or with a given value. Runs move in memory. Return NULL if that is not possible. */
 struct sweep_run *sweep_refine_next(struct sweep *sweep, const struct sweep_gap *gap);

@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -60,7 +59,6 @@ static void copy_text(char text[FITS_NAME_CAPACITY], const json_t *value)
         return;
     char *printable = text_printable(json_string_value(value), false);
     snprintf(text, FITS_NAME_CAPACITY, "%s", printable);
-    free(printable);
 }
 
 /* Returns whether the model generates nothing: a model with a head for something else, or a known encoder. */
@@ -244,7 +242,5 @@ bool fits_read_config(struct fits_model *model, const char *path)
         estimate_weights(model, config);
     }
     json_decref(root);
-    free(text);
-    free(why);
     return root != NULL;
 }

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/bytes.h"
@@ -74,7 +73,6 @@ void fits_dtype_sums_end(const struct fits_dtype_sums *sums, struct fits_model *
             char *printable = text_printable(sums->dtype[i].name, false);
             most = sums->dtype[i].bytes;
             snprintf(model->dtype, sizeof model->dtype, "%s", printable);
-            free(printable);
         }
 }
 
@@ -87,13 +85,6 @@ json_t *fits_load_json(struct fits_model *model, const char *path, const char *t
         return root;
     char *printable = text_printable(root != NULL ? "not an object" : error.text, false);
     fits_model_fail(model, "its JSON cannot be read: %s", printable);
-    free(printable);
     json_decref(root);
     return NULL;
-}
-
-void fits_model_free(struct fits_model *model)
-{
-    free(model->wrong);
-    model->wrong = NULL;
 }

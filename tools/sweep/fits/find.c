@@ -28,24 +28,22 @@ static char *join(const char *folder, const char *name)
 /* Reads one file of weights in a folder. A reason gets the file's name. */
 static bool read_part(struct fits_model *model, struct fits_dtype_sums *sums, const char *folder, const char *name)
 {
+    size_t mark = tool_arena_mark(); /* a model has many files, and nothing of the text of one is kept */
     char *path = join(folder, name);
     bool is_read = fits_read_safetensors(model, sums, path);
     if (!is_read) {
-        char *printable = text_printable(name, false), *why = text_format("%s: %s", printable, model->wrong);
-        free(model->wrong);
-        free(printable);
-        model->wrong = why;
+        char *printable = text_printable(name, false);
+        model->wrong = text_format("%s: %s", printable, model->wrong);
+    } else {
+        tool_arena_release(mark);
     }
-    free(path);
     return is_read;
 }
 
 static bool is_there(const char *folder, const char *name)
 {
     char *path = join(folder, name);
-    bool answer = access(path, F_OK) == 0;
-    free(path);
-    return answer;
+    return access(path, F_OK) == 0;
 }
 
 /* Returns the names of the files that an index names, as the keys of an object; NULL after fits_model_fail(). */
@@ -102,8 +100,6 @@ static bool read_index(struct fits_model *model, const char *folder, const char 
         fits_model_fail(model, "its index names no total_size, and its files are not there");
     json_decref(files);
     json_decref(root);
-    free(text);
-    free(why);
     model->format = "safetensors";
     return model->wrong == NULL;
 }
@@ -122,15 +118,14 @@ static bool read_gguf(struct fits_model *model, const char *path)
     if (count > FILES)
         return fits_model_fail(model, "more than 4096 parts");
     for (unsigned long i = 1; is_split && i <= count; i++) {
+        size_t mark = tool_arena_mark();
         char *part = text_format("%.*s-%05lu-of-%05lu.gguf", (int)(length - 20), path, i, count);
         bool is_read = fits_read_gguf(model, &sums, part, &ignored);
-        free(part);
         if (!is_read) {
-            char *why = text_format("part %lu of %lu: %s", i, count, model->wrong);
-            free(model->wrong);
-            model->wrong = why;
+            model->wrong = text_format("part %lu of %lu: %s", i, count, model->wrong);
             return false;
         }
+        tool_arena_release(mark);
     }
     if (!is_split && !fits_read_gguf(model, &sums, path, &split_count))
         return false;
@@ -155,13 +150,6 @@ static void list_names(struct names *names, const char *folder, const char *patt
             names->name[names->count++] = text_copy(entry->d_name, SIZE_MAX);
     if (stream != NULL)
         closedir(stream);
-}
-
-static void free_names(struct names *names)
-{
-    for (size_t i = 0; i < names->count; i++)
-        free(names->name[i]);
-    free(names);
 }
 
 /* The number of parts that the name of a part tells (model-00001-of-00004.safetensors); 1: the name is not of a
@@ -230,9 +218,6 @@ static bool read_weights_of(struct fits_model *model, const char *folder)
         const char *only = only_gguf(model, ggufs);
         is_read = only != NULL && read_gguf(model, path = join(folder, only));
     }
-    free(path);
-    free_names(tensors);
-    free_names(ggufs);
     return is_read;
 }
 
@@ -243,7 +228,6 @@ static bool read_folder(struct fits_model *model, const char *folder)
     if (is_there(folder, "config.json") && (model->format == NULL || strcmp(model->format, "GGUF") != 0)) {
         char *path = join(folder, "config.json");
         bool is_read = fits_read_config(model, path);
-        free(path);
         if (model->format == NULL)
             model->format = "config.json";
         if (!is_read)
@@ -262,23 +246,16 @@ static void read_config_beside(struct fits_model *model, const char *folder)
     struct fits_model tried = *model;
     if (access(path, F_OK) == 0 && fits_read_config(&tried, path))
         *model = tried;
-    else
-        free(tried.wrong);
-    free(path);
 }
 
 /* Tells an index, which has a weight_map, from a config. */
 static bool is_index(const char *path)
 {
-    char *text = NULL, *why;
+    char *text = NULL;
     size_t length;
-    if ((why = fits_source_text(path, FITS_HEADER_MOST, &text, &length)) != NULL) {
-        free(why);
+    if (fits_source_text(path, FITS_HEADER_MOST, &text, &length) != NULL)
         return false;
-    }
-    bool answer = memmem(text, length, "\"weight_map\"", 12) != NULL;
-    free(text);
-    return answer;
+    return memmem(text, length, "\"weight_map\"", 12) != NULL;
 }
 
 static bool read_file(struct fits_model *model, const char *path, const char *folder)
@@ -293,8 +270,6 @@ static bool read_file(struct fits_model *model, const char *path, const char *fo
         (void)(fits_source_read(source, 0, start, 8) || fits_source_read(source, 0, start, 1));
         fits_source_close(source);
     }
-    free(source);
-    free(why);
     if (model->wrong != NULL)
         return false;
     if (memcmp(start, "GGUF", 4) == 0)
@@ -335,6 +310,5 @@ bool fits_model_read(struct fits_model *model, const char *path)
         return read_folder(model, path);
     char *copy = text_copy(path, SIZE_MAX);
     bool is_read = read_file(model, path, dirname(copy));
-    free(copy);
     return is_read && model->wrong == NULL;
 }

@@ -76,9 +76,8 @@ struct fits_model {
     char *wrong; /* why the model cannot be read, NULL: it can */
 };
 
-/* find.c: reads a folder or a file. Returns false if nothing can be told; model->wrong says why. Free it either way. */
+/* find.c: reads a folder or a file. Returns false if nothing can be told; model->wrong says why. */
 bool fits_model_read(struct fits_model *model, const char *path);
-void fits_model_free(struct fits_model *model);
 
 /* ---- parts of fits_model_read(); count.c has those without a file's name ---- */
 

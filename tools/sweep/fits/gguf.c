@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sweep/fits/fits.h"
@@ -238,7 +237,5 @@ bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *sums, cons
         fits_source_close(&reader->source);
     }
     *split_count = reader->facts.split_count;
-    free(reader);
-    free(why);
     return is_read;
 }

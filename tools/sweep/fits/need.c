@@ -6,7 +6,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/bytes.h"
@@ -62,15 +61,6 @@ uint64_t fits_need_sum(const struct fits_need *need)
     for (size_t i = 0; i < need->term_count; i++)
         sum = bytes_min(bytes_add(sum, need->term[i].bytes), MOST_BYTES);
     return sum;
-}
-
-void fits_need_free(struct fits_need *need)
-{
-    for (size_t i = 0; i < need->term_count; i++)
-        free(need->term[i].how);
-    for (size_t i = 0; i < need->note_count; i++)
-        free(need->note[i]);
-    *need = (struct fits_need){0};
 }
 
 void fits_need_add_weights(struct fits_need *need, double parameters, const struct fits_dtype *dtype)
@@ -146,7 +136,6 @@ static void put_verdict(const struct fits_need *need, const struct fits_headroom
         line = text_format("does not fit: room %s now (above the reserve of %s), %s are missing", headroom_size,
                            reserve, difference);
     style_words(style, 0, verdict == FITS_CANNOT_TELL ? STYLE_YELLOW : fits ? STYLE_GREEN : STYLE_RED, line);
-    free(line);
 }
 
 void fits_need_render(const struct fits_need *need, const struct fits_headroom *headroom, const struct style *style)

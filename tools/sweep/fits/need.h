@@ -41,7 +41,6 @@ void fits_need_note(struct fits_need *need, const char *format, ...) __attribute
 void fits_need_miss(struct fits_need *need, const char *name, const char *teller);
 /* Returns the sum of all terms; it saturates. */
 uint64_t fits_need_sum(const struct fits_need *need);
-void fits_need_free(struct fits_need *need);
 
 /* Adds the terms of `parameters` weights: the weights, and the scales if the dtype has any worth a line. */
 void fits_need_add_weights(struct fits_need *need, double parameters, const struct fits_dtype *dtype);

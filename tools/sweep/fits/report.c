@@ -48,7 +48,7 @@ static void keep(struct measured *measured, const struct model_process *process)
     if (at == MEASURED_MOST)
         return;
     if (measured->count == MEASURED_MOST)
-        free(measured->run[--measured->count].command);
+        measured->count--;
     memmove(&measured->run[at + 1], &measured->run[at], (measured->count - at) * sizeof measured->run[0]);
     measured->count++;
     measured->run[at].command = text_copy(process->command, SIZE_MAX);
@@ -60,26 +60,22 @@ static void keep(struct measured *measured, const struct model_process *process)
 }
 
 /* Returns the name by which commands know a model: that of its folder, or of its file if that is not one of the usual
- * ones. A folder of Hugging Face's cache, models--ORG--NAME/snapshots/HASH, is known as ORG/NAME. The caller frees. */
+ * ones. A folder of Hugging Face's cache, models--ORG--NAME/snapshots/HASH, is known as ORG/NAME. */
 static char *name_of(const char *path)
 {
-    char *full = realpath(path, NULL), *text = full != NULL ? full : text_copy(path, SIZE_MAX);
+    char *full = tool_adopt(realpath(path, NULL)), *text = full != NULL ? full : text_copy(path, SIZE_MAX);
     char *cached = strstr(text, "/models--"), *slash = strrchr(text, '/');
     if (cached != NULL && strstr(cached, "/snapshots/") != NULL) {
         *strstr(cached, "/snapshots/") = '\0';
         char *name = cached + strlen("/models--"), *dashes = strstr(name, "--");
-        char *known =
-            dashes != NULL ? text_format("%.*s/%s", (int)(dashes - name), name, dashes + 2) : text_copy(name, SIZE_MAX);
-        free(text);
-        return known;
+        return dashes != NULL ? text_format("%.*s/%s", (int)(dashes - name), name, dashes + 2)
+                              : text_copy(name, SIZE_MAX);
     }
     if (slash != NULL && slash > text && (strncmp(slash, "/model", 6) == 0 || strcmp(slash, "/config.json") == 0)) {
         *slash = '\0';
         slash = strrchr(text, '/');
     }
-    char *name = text_copy(slash != NULL ? slash + 1 : text, SIZE_MAX);
-    free(text);
-    return name;
+    return text_copy(slash != NULL ? slash + 1 : text, SIZE_MAX);
 }
 
 /* Looks for processes that were given the model. */
@@ -96,14 +92,7 @@ static struct measured find_measured(const char *path)
             if (process->command != NULL && names_model(process->command, name))
                 keep(&measured, process);
     }
-    free(name);
     return measured;
-}
-
-static void free_measured(struct measured *measured)
-{
-    for (size_t i = 0; i < measured->count; i++)
-        free(measured->run[i].command);
 }
 
 static void add_notes(struct fits_need *need, const struct fits_model *model, const struct fits_loading *loading)
@@ -137,12 +126,6 @@ static void put_title(const char *path, const struct fits_model *model, const st
                              model->quantization[0] != '\0' ? ", quantised: " : "", model->quantization);
     style_words(style, 0, STYLE_PLAIN, line);
     fputc('\n', style->stream);
-    free(line);
-    free(family);
-    free(files);
-    free(parameters);
-    free(tensors);
-    free(printable);
 }
 
 static void add_measured(struct fits_need *need, const struct measured *measured, bool is_utf8)
@@ -154,7 +137,6 @@ static void add_measured(struct fits_need *need, const struct measured *measured
         fits_need_note(need, "measured %s: peak %s, resident %s, by %s",
                        text_time_local(when, measured->run[i].time_ns), text_size(peak, measured->run[i].peak_bytes),
                        text_size(resident, measured->run[i].resident_bytes), command);
-        free(command);
     }
 }
 
@@ -208,7 +190,6 @@ static int say_wrong(const struct fits *fits, const struct fits_model *model)
 {
     char *path = text_printable(fits->path, true);
     fprintf(stderr, "sparkguard-sweep: %s: %s\n", path, model->wrong);
-    free(path);
     return FITS_CANNOT_TELL;
 }
 
@@ -247,10 +228,6 @@ int fits_run(const struct fits *fits, bool is_json)
         else
             put_text(fits, &model, &need, &loading, &headroom, &measured);
         status = (int)fits_need_judge(&need, &headroom);
-        fits_need_free(&cache);
-        fits_need_free(&need);
-        free_measured(&measured);
     }
-    fits_model_free(&model);
     return status;
 }

@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sweep/fits/fits.h"
@@ -109,7 +108,6 @@ static char *read_header(struct fits_model *model, const struct fits_source *sou
     *length = (size_t)declared;
     if (fits_source_read(source, LENGTH_BYTES, text, *length))
         return text;
-    free(text);
     fits_model_fail(model, "it became shorter while it was read");
     return NULL;
 }
@@ -135,8 +133,5 @@ bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *sum
     json_decref(root);
     if (source->fd >= 0)
         fits_source_close(source);
-    free(source);
-    free(text);
-    free(why);
     return is_read;
 }

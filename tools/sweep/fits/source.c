@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -97,14 +96,11 @@ char *fits_source_text(const char *path, size_t most, char **text, size_t *lengt
     else if (why == NULL) {
         *length = (size_t)source->size_bytes;
         *text = tool_allocate(*length + 1, 1);
-        if (!fits_source_read(source, 0, *text, *length)) {
-            free(*text);
+        if (!fits_source_read(source, 0, *text, *length))
             why = text_format("it became shorter while it was read");
-        }
     }
     if (source->fd >= 0)
         fits_source_close(source);
-    free(source);
     return why;
 }
 

@@ -1,7 +1,7 @@
 /*
  * source.h - bounded reads of a file that anybody may have made: a truncated one, a FIFO, a directory.
  *
- * Errors are sentences without a period at the end; the caller frees them.
+ * Errors are sentences without a period at the end.
  */
 #ifndef SG_TOOLS_SWEEP_FITS_SOURCE_H
 #define SG_TOOLS_SWEEP_FITS_SOURCE_H
@@ -29,7 +29,7 @@ bool fits_source_read(const struct fits_source *source, uint64_t at, void *out, 
 bool fits_source_take(struct fits_source *source, void *out, size_t length);
 bool fits_source_skip(struct fits_source *source, uint64_t length);
 
-/* Reads a whole file of at most `most` bytes, with a NUL behind it. Returns NULL, or why not; the caller frees *text. */
+/* Reads a whole file of at most `most` bytes, with a NUL behind it. Returns NULL, or why not. */
 char *fits_source_text(const char *path, size_t most, char **text, size_t *length);
 
 /* Returns a little-endian number of 1 to 8 bytes. */
