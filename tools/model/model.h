@@ -152,6 +152,7 @@ struct model_run {
     uint64_t refused_count;
     size_t process_count;
     size_t running_count;
+    bool is_observing;                /* one of its processes is: what is counted as refused was not */
     struct model_job_verdict verdict; /* text NULL: not asked for */
 };
 

@@ -38,6 +38,7 @@ static void add_to_run(struct model_run *run, const struct model_process *proces
     run->running_count += is_running;
     run->limit_bytes = bytes_min(run->limit_bytes, process->limit_bytes);
     run->refused_count = bytes_add(run->refused_count, process->refused_count);
+    run->is_observing = run->is_observing || process->is_observing;
     run->peak_bytes = bytes_max(run->peak_bytes, model_job_peak(process));
     if (process->last_seen_ns > run->last_seen_ns)
         run->last_seen_ns = process->last_seen_ns;

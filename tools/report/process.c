@@ -244,9 +244,10 @@ static void put_refusal_list(const struct model_process *process, const struct s
     char size[TEXT_SIZE_CAPACITY], clock[TEXT_TIME_CAPACITY];
     if (process->refused_count == 0 && process->refusal_count == 0)
         return;
-    fprintf(style->stream, "\n%s%" PRIu64 " request%s refused%s, %s in all%s", style_colour_on(style, STYLE_RED),
-            process->refused_count, process->refused_count == 1 ? "" : "s", style_colour_off(style, STYLE_RED),
-            text_size(size, process->refused_bytes), process->is_observing ? " (observed, not refused)" : "");
+    fprintf(style->stream, "\n%s%" PRIu64 " request%s %srefused%s, %s in all", style_colour_on(style, STYLE_RED),
+            process->refused_count, process->refused_count == 1 ? "" : "s",
+            process->is_observing ? "would have been " : "", style_colour_off(style, STYLE_RED),
+            text_size(size, process->refused_bytes));
     if (process->refused_count > process->refusal_count)
         fprintf(style->stream, "; the last %zu", process->refusal_count);
     fputs(":\n", style->stream);

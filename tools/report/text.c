@@ -72,7 +72,9 @@ static void put_run_figures(const struct model_run *run, size_t *column, const s
     if (run->limit_bytes != SG_UNKNOWN)
         put_headline_piece(style, column, STYLE_PLAIN, text_format("limit %s", text_size(size, run->limit_bytes)));
     if (run->refused_count > 0)
-        put_headline_piece(style, column, STYLE_RED, text_format("%" PRIu64 " refused", run->refused_count));
+        put_headline_piece(style, column, STYLE_RED,
+                           text_format("%" PRIu64 " %s", run->refused_count,
+                                       run->is_observing ? "would have been refused (observe)" : "refused"));
     fputc('\n', style->stream);
 }
 

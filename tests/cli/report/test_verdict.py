@@ -1,5 +1,6 @@
 """The sentence that says how a run of a job went: in the report, in JSON. The golden file holds one line per case."""
 
+import re
 import signal
 import time
 
@@ -264,3 +265,14 @@ def test_each_run_has_its_verdict(make, report):
     assert shown.count("\n  at its tightest 40.0 GiB of room were left\n") == shown.count("\n  refused 2 times for its limit;") == 1
 
 
+
+
+def test_what_was_observed_is_nowhere_said_to_be_refused(make, report):
+    for segment in observed_beyond_its_limit(make):
+        segment.write(report.directory)
+    shown = report.run("--job", "train").stdout
+    (pid,) = {process["pid"] for process in report.json()["jobs"][0]["processes"]}
+    of_process = report.run(str(pid)).stdout
+    assert ", 2 would have been refused (observe)\n" in shown.replace(",\n  ", ", ")
+    assert "2 requests would have been refused, " in of_process
+    assert re.search(r"\d refused|requests? refused", shown + of_process) is None
