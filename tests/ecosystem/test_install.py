@@ -140,3 +140,14 @@ def test_every_build_is_hardened(build, name):
     assert re.search(r"FLAGS_1\).*NOW", said) and "TEXTREL" not in said and not re.search(r" RWE ", said)
     if name in PROGRAMS:
         assert re.search(r"FLAGS_1\).*PIE", said) and "__stack_chk_fail" in said and re.search(r"__\w+_chk@", said)
+
+
+def test_root_s_own_directory_is_there_from_boot_on(tmp_path):
+    """Else any user could make it first."""
+    if shutil.which("systemd-tmpfiles") is None or os.geteuid() != 0:
+        pytest.skip("needs systemd-tmpfiles and root")
+    lines = [line for line in (ROOT / "tools/install/system/tmpfiles.conf").read_text().splitlines() if "sparkguard-0" in line]
+    (tmp_path / "root.conf").write_text("\n".join(lines) + "\n")
+    subprocess.run(["systemd-tmpfiles", f"--root={tmp_path}", "--create", tmp_path / "root.conf"], check=True)
+    made = (tmp_path / "dev/shm/sparkguard-0").stat()
+    assert (made.st_uid, oct(made.st_mode)) == (0, "0o40700")
