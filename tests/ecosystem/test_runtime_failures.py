@@ -293,6 +293,27 @@ def test_a_broken_configuration_is_the_next_runtimes(runtime, bundle, case):
     assert "config.json" in line and "unguarded" in line
 
 
+STRANGE = {
+    "zero in a key": '"a\\u0000b": 1',
+    "zero in a value": '"a": "b\\u0000c"',
+    "lone surrogate": '"a": "\\ud800"',
+    "deep": '"a": ' + "[" * 1000 + "]" * 1000,
+    "too deep": '"a": ' + "[" * 5000 + "]" * 5000,
+    "large number": '"a": 18446744073709551616000',
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_a_strange_configuration_leaves_the_container_guarded_or_says_why_not(runtime, bundle, case):
+    text = "{" + STRANGE[case] + ", " + bundle.path.read_text().lstrip()[1:]
+    bundle.path.write_text(text)
+    runtime.create(bundle)
+    told = runtime.log.read_text() if runtime.log.exists() else ""
+    is_guarded = "libsparkguard.so" in bundle.path.read_text()
+    assert is_guarded or (bundle.path.read_text() == text and "config.json" in told and "unguarded" in told)
+    assert STRANGE[case].replace(" ", "").lower() in bundle.path.read_text().replace(" ", "").lower()
+
+
 @pytest.mark.parametrize("key, value", [("process", 1), ("mounts", {"a": 1}), ("annotations", [])])
 def test_a_value_of_the_wrong_kind_is_not_mended(runtime, bundle, key, value):
     """The next runtime rejects it, and is to have the chance."""
