@@ -409,8 +409,8 @@ cat /dev/zero 2>/dev/null >/run/sparkguard/own/full; echo done"""
 
 def test_the_host_counts_what_a_container_has_promised(engine, image, guard, tmp_path):
     machine = Machine(tmp_path / "machine")
-    engine.containers = engine.lines["containers"] = machine.root / "run/sparkguard/containers"
-    engine.containers.parent.mkdir(parents=True)
+    (machine.root / "run").mkdir()
+    (machine.root / "run/sparkguard").symlink_to(engine.folder)
     (before,) = take(guard, machine, "largest")
     process = engine.hold(Bundle(tmp_path / "bundle", image, ["/bin/take", "malloc", "512M", "wait"]))
     assert process.answers == ["ok"]
