@@ -4,6 +4,7 @@ still allows, and nothing that a container puts there ends, holds up or misleads
 import contextlib
 import os
 import random
+import subprocess
 import threading
 
 import pytest
@@ -120,6 +121,21 @@ def test_only_roots_folder_and_roots_words_are_read(place, container):
         container.folder.chmod(0o755)
         os.chown(container.folder, 51002, -1)
         place.assert_left(LEFT)
+
+
+@needs_root
+def test_another_user_reads_the_sums_and_nothing_else(place, container):
+    container.holder("malloc 1G")
+    for folder in (container.own, *container.own.parents):
+        if folder != folder.parent and str(folder).startswith("/tmp/") and folder != container.own:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    (segment,) = container.own.glob("*.segment")
+    tries = {"head -c 8 machine.ledger": True, "ls": False, f"head -c 8 {segment.name}": False, ": >>machine.ledger": False,
+             "rm -f machine.ledger": False, "mkdir x": False, "mv machine.ledger x": False}
+    for script, may in tries.items():
+        done = subprocess.run(["setpriv", "--reuid=51002", "--regid=51002", "--clear-groups", "sh", "-c", f"cd {container.own} && {script}"], capture_output=True)
+        assert (done.returncode == 0) == may, script
+    place.assert_left(LEFT - GIB)
 
 
 # ---- what a container may put there ----
