@@ -444,8 +444,10 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
                                          (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)SG_SLOT_UNIFIED) != 0;
     sg_snapshot_refresh(&sg_headroom_last.snapshot);
     sg_cgroup_refresh(&sg_headroom_last.snapshot);
+    if (sg_headroom_last.snapshot.has_cuda || sg_headroom_unified() == 1)
+        sg_peers_sum_cuda(sg_headroom_last.cuda_after);
     if (sg_headroom_last.snapshot.is_valid && sg_headroom_last.snapshot.has_cuda)
-        sg_managed_pages_refresh(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda);
+        sg_managed_pages_refresh(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda, sg_headroom_last.cuda_after);
     sg_headroom_last.peers.container_bytes = sg_containers_promised(&sg_headroom_last.snapshot.at[0]);
     add_returned(&sg_headroom_last.peers, sg_load(&sg_entry_registry()->returned_bytes) - returned);
     if (has_claims)

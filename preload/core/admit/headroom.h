@@ -36,10 +36,12 @@ enum sg_headroom_part {
     SG_HEADROOM_ALL = SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT | SG_HEADROOM_QUEUED_BEFORE,
 };
 
-/* The last snapshot, and the sums over the other processes from just before it. Only headroom.c writes these. */
+/* The last snapshot, the sums over the other processes from just before it, and those of CUDA memory from just after it
+ * (older where no process uses CUDA). Only headroom.c writes these. */
 extern struct sg_headroom_last {
     struct sg_snapshot snapshot;
     struct sg_peers peers;
+    struct sg_cuda_sum cuda_after[1 + SG_ENTRY_LEVELS];
 } sg_headroom_last;
 
 /* Takes a new snapshot: sums up the registry entries first, then reads the figures of the machine and its cgroups, and

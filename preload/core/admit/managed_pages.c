@@ -47,35 +47,30 @@ static uint64_t find_base(uint64_t unexplained, uint64_t known, bool is_quiet)
     return last;
 }
 
-static uint64_t touched_on_machine(uint64_t unexplained, uint64_t shared, const struct sg_cuda_sum *first)
+static uint64_t touched_on_machine(uint64_t unexplained, uint64_t shared, const struct sg_cuda_sum *first,
+                                   const struct sg_cuda_sum *second)
 {
-    struct sg_cuda_sum now;
     if (unexplained == 0)
         return 0;
     uint64_t pooled = sg_driver_pool_counted_bytes();
-    sg_peers_sum_cuda(0, &now);
-    bool is_quiet = (first->managed_bytes | now.managed_bytes | first->flight_bytes | now.flight_bytes) == 0;
-    uint64_t held = sg_larger(held_of(first, shared), held_of(&now, shared));
+    bool is_quiet = (first->managed_bytes | second->managed_bytes | first->flight_bytes | second->flight_bytes) == 0;
+    uint64_t held = sg_larger(held_of(first, shared), held_of(second, shared));
     uint64_t base = find_base(unexplained, held + pooled, is_quiet);
-    return touched_of(unexplained, base, sg_larger(known_of(first, shared), known_of(&now, shared)) + pooled, first,
-                      &now);
+    uint64_t known = sg_larger(known_of(first, shared), known_of(second, shared)) + pooled;
+    return touched_of(unexplained, base, known, first, second);
 }
 
-static uint64_t touched_in_cgroup(const struct sg_constraint *constraint, const struct sg_cuda_sum *first)
+void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS],
+                              const struct sg_cuda_sum after[1 + SG_ENTRY_LEVELS])
 {
-    struct sg_cuda_sum now;
-    uint64_t identity = sg_load(&sg_entry_own()->level[constraint->level]);
-    if (identity == 0)
-        return 0;
-    sg_peers_sum_cuda(identity, &now);
-    return touched_of(constraint->unexplained_bytes, 0, sg_larger(known_of(first, 0), known_of(&now, 0)), first, &now);
-}
-
-void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS])
-{
-    snapshot->at[0].touched_bytes = touched_on_machine(snapshot->unexplained_bytes, snapshot->shared_bytes, &before[0]);
-    for (uint32_t i = 1; i < snapshot->count && before[0].managed_bytes != 0; i++)
-        snapshot->at[i].touched_bytes = touched_in_cgroup(&snapshot->at[i], &before[1 + snapshot->at[i].level]);
+    snapshot->at[0].touched_bytes =
+        touched_on_machine(snapshot->unexplained_bytes, snapshot->shared_bytes, &before[0], &after[0]);
+    for (uint32_t i = 1; i < snapshot->count && before[0].managed_bytes != 0; i++) {
+        struct sg_constraint *cgroup = &snapshot->at[i];
+        const struct sg_cuda_sum *first = &before[1 + cgroup->level], *second = &after[1 + cgroup->level];
+        uint64_t known = sg_larger(known_of(first, 0), known_of(second, 0));
+        cgroup->touched_bytes = touched_of(cgroup->unexplained_bytes, 0, known, first, second);
+    }
 }
 
 void sg_managed_pages_note_context(uint64_t bytes)

@@ -26,9 +26,10 @@
 #include "admit/snapshot.h"
 #include "shared/peers.h"
 
-/* Sets touched_bytes of each constraint in a snapshot that has_cuda. `before`: sg_peers.cuda, summed up before the
- * snapshot. Call it after sg_snapshot_refresh and sg_cgroup_refresh. */
-void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS]);
+/* Sets touched_bytes of each constraint in a snapshot that has_cuda. `before`, `after`: CUDA memory as summed up before
+ * the snapshot (sg_peers.cuda) and after it. Call it after sg_snapshot_refresh and sg_cgroup_refresh. */
+void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS],
+                              const struct sg_cuda_sum after[1 + SG_ENTRY_LEVELS]);
 
 /* Adds to, or takes from, the base what a context takes or gives back: no counter explains that memory. Any thread,
  * without the lock. */

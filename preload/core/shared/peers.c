@@ -201,6 +201,16 @@ static void add_cuda(struct sg_cuda_sum *sum, const struct sg_registry_entry *en
         sg_entry_add_cut(&sum->flight_bytes, sg_load(&entry->unbounded_flight_bytes));
 }
 
+/* Adds the CUDA memory of an entry to the sums of the machine, and of each of our cgroups that its owner is in. */
+static void add_cuda_of(struct sg_cuda_sum cuda[1 + SG_ENTRY_LEVELS], const struct sg_registry_entry *entry)
+{
+    const struct sg_registry_entry *own = sg_entry_own();
+    add_cuda(&cuda[0], entry, true);
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS && own->level[i] != 0; i++)
+        if (entry == own || sg_entry_is_member(entry, own->level[i]))
+            add_cuda(&cuda[1 + i], entry, false);
+}
+
 /* Counts our own inherited promises among those of the peers, because our own promised_bytes do not contain them. */
 static void add_own(struct sg_peers *peers)
 {
@@ -209,8 +219,8 @@ static void add_own(struct sg_peers *peers)
         counted[i].count = 0;
         sg_entry_add_cut(i == 0 ? &peers->machine.held_bytes : &peers->level[i - 1].held_bytes,
                          inherited_uncounted(&counted[i], own));
-        add_cuda(&peers->cuda[i], own, i == 0);
     }
+    add_cuda_of(peers->cuda, own);
 }
 
 static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *entry, const struct peer *peer)
@@ -225,7 +235,7 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
     add_flight(&peers->machine, peer, peer->unbounded_bytes);
     add_promises(&peers->machine, peer);
     sg_entry_add_cut(&peers->machine.held_bytes, inherited_uncounted(&counted[0], entry));
-    add_cuda(&peers->cuda[0], entry, true);
+    add_cuda_of(peers->cuda, entry);
     const struct sg_registry_entry *own = sg_entry_own();
     for (unsigned i = 0; i < SG_ENTRY_LEVELS && own->level[i] != 0; i++) {
         if (!sg_entry_is_member(entry, own->level[i]))
@@ -235,7 +245,6 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
         add_flight(&peers->level[i], peer, peer->bounded_bytes);
         add_promises(&peers->level[i], peer);
         sg_entry_add_cut(&peers->level[i].held_bytes, inherited_uncounted(&counted[1 + i], entry));
-        add_cuda(&peers->cuda[1 + i], entry, false);
     }
 }
 
@@ -391,17 +400,16 @@ bool sg_peers_are_ending(void)
     return false;
 }
 
-void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum)
+void sg_peers_sum_cuda(struct sg_cuda_sum cuda[1 + SG_ENTRY_LEVELS])
 {
     struct sg_registry *registry = sg_entry_registry();
-    struct sg_registry_entry *own = sg_entry_own();
-    uint32_t used = sg_entry_count(registry);
-    *sum = (struct sg_cuda_sum){0};
-    add_cuda(sum, own, level == 0);
-    for (uint32_t i = 0; i < used; i++) {
-        struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (entry != own && sg_entry_is_live(entry) && (level == 0 || sg_entry_is_member(entry, level)))
-            add_cuda(sum, entry, level == 0);
+    const struct sg_registry_entry *own = sg_entry_own();
+    memset(cuda, 0, (1 + SG_ENTRY_LEVELS) * sizeof *cuda);
+    add_cuda_of(cuda, own);
+    for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (entry != own && sg_entry_is_live(entry))
+            add_cuda_of(cuda, entry);
     }
 }
 

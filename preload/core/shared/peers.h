@@ -64,8 +64,8 @@ uint64_t sg_peers_promised_by(uint32_t number, bool asks_kernel);
  * Costs a read of /proc for each such process. */
 bool sg_peers_are_ending(void);
 
-/* Sums up CUDA memory alone. Fills *sum for the cgroup with identity `level`; 0: for the machine. */
-void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum);
+/* Sums up CUDA memory alone, as for sg_peers.cuda. */
+void sg_peers_sum_cuda(struct sg_cuda_sum cuda[1 + SG_ENTRY_LEVELS]);
 
 /* Whether the entry's watchdog ran within the second before `now` (CLOCK_MONOTONIC, ns): the process has a watchdog and
  * is not stopped. True also if the watchdog ran up to 10 s after `now`, which may be an old reading. */

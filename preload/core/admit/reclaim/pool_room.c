@@ -81,15 +81,10 @@ static struct {
  * kernel's figures were read, and the larger sum counts. */
 static uint64_t unowned_bytes(void)
 {
-    static uint64_t time_ns, owned;
-    const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;
-    if (time_ns != snapshot->time_ns) {
-        struct sg_cuda_sum now, *before = &sg_headroom_last.peers.cuda[0];
-        sg_peers_sum_cuda(0, &now);
-        owned = sg_larger(owned_bytes(before) + context_bytes_of(before), owned_bytes(&now) + context_bytes_of(&now));
-        time_ns = snapshot->time_ns;
-    }
-    return sg_above(snapshot->unexplained_bytes, owned);
+    const struct sg_cuda_sum *before = &sg_headroom_last.peers.cuda[0], *after = &sg_headroom_last.cuda_after[0];
+    uint64_t owned =
+        sg_larger(owned_bytes(before) + context_bytes_of(before), owned_bytes(after) + context_bytes_of(after));
+    return sg_above(sg_headroom_last.snapshot.unexplained_bytes, owned);
 }
 
 static bool has_list(uint64_t fresh_ns)
@@ -250,15 +245,15 @@ static uint64_t unowned_before;
 uint64_t sg_pool_room_owned_bytes(void)
 {
     struct sg_lock_state lock;
-    struct sg_cuda_sum all;
+    const struct sg_cuda_sum *all = &sg_headroom_last.cuda_after[0];
     sg_lock_acquire(&sg_decision_lock, &lock);
     (void)sg_registry_reap(); /* NVML does not list the dead */
     sg_headroom_look(false);
     sg_headroom_forget();
-    sg_peers_sum_cuda(0, &all);
     unowned_before = unowned_bytes();
+    uint64_t bytes = all->device_bytes + context_bytes_of(all);
     sg_lock_release(&sg_decision_lock, &lock);
-    return all.device_bytes + context_bytes_of(&all);
+    return bytes;
 }
 
 void sg_pool_room_note_list(uint64_t listed_bytes, uint64_t owned_before)
