@@ -2,14 +2,17 @@
 still allows, and nothing that a container puts there ends, holds up or misleads them further."""
 
 import contextlib
+import fcntl
 import os
 import random
+import signal
 import subprocess
 import threading
 
 import pytest
 from lib.ledger import BEGIN, ENTRY_BYTES, FILE_BYTES, Ledger
 from lib.machine import GIB, LEFT, MIB, Machine, needs_root
+from lib.target import IS_EMULATED
 from lib.waiting import wait_until
 
 LEDGER = "machine.ledger"
@@ -218,6 +221,22 @@ def test_a_file_that_changes_meanwhile_harms_nobody(place, container):
             over.set()
             changer.join()
     assert set(answers[:-1]) <= {"ENOMEM", "ok"} and answers.count("ok") <= 2
+
+
+@pytest.mark.skipif(IS_EMULATED, reason="a lease is the kernel's own")
+def test_a_lease_on_the_registry_is_not_waited_for(place, container):
+    """Who opens a file that has one waits 45 s, without O_NONBLOCK."""
+    path = container.own / LEDGER
+    path.write_bytes(Ledger.header().ljust(FILE_BYTES, b"\0"))
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    lease = os.open(path, os.O_WRONLY)
+    try:
+        fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        place.assert_left(LEFT)
+        assert fcntl.fcntl(lease, fcntl.F_GETLEASE) != fcntl.F_WRLCK, "it was asked for"
+    finally:
+        os.close(lease)
+        signal.signal(signal.SIGIO, before)
 
 
 def test_more_containers_than_count_and_more_names_than_are_read(place, container):
