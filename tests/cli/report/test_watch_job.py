@@ -1,5 +1,6 @@
 """sparkguard-report --watch: a job in depth, as a stack of its processes with the limit, refusals and phases."""
 
+import contextlib
 import re
 import time
 
@@ -54,6 +55,32 @@ def test_a_job_in_depth_is_a_stack_of_its_processes(trained, watch):  # noqa: F8
     # 12 GiB in 8 rows. 4 and 2 GiB; then 8 and 2 GiB: the trainer is the lower one.
     assert "".join(now[0]) in ("╌   ▓███", "╌   ▅███", "╌   ▓▓██")
     assert "".join(now[1]) == "╌▅▓█████"
+
+
+def test_an_earlier_run_of_the_name_is_not_its_past(trained, make, watch):  # noqa: F811
+    """It held 30 GiB until 150 seconds ago."""
+    now = time.time_ns()
+    earlier = make(pid=3, job="train", started_time_ns=now - 200 * SECOND, ended_time_ns=now - 150 * SECOND)
+    earlier.domain("device", granted=0, peak=30 * GIB).peak(time_ns=now - 160 * SECOND, device=30 * GIB)
+    earlier.write(trained.directory)
+    samples = [(now - START_NS - ago * SECOND, 60 * GIB, GIB, MIB, {"device": 30 * GIB}) for ago in range(199, 150, -1)]
+    earlier.write_timeline(trained.directory, samples)
+    with watch(QUICK, rows=45, columns=121, NO_COLOR="1") as terminal:
+        heading, rows, _below = chart(terminal, "^live, up to")
+    assert heading.startswith("live, up to 10.0 GiB, limit 12.0 GiB, over 2 min 0 s")
+
+
+def test_a_run_that_begins_meanwhile_has_no_past(make, live, report, watch):  # noqa: F811
+    first = make(pid=1, state="running", job="train", started_time_ns=time.time_ns() - 20 * SECOND)
+    first.domain("device", granted=8 * GIB, peak=8 * GIB).peak(device=8 * GIB)
+    with contextlib.ExitStack() as life, watch(QUICK, rows=45, columns=121, NO_COLOR="1") as terminal:
+        life.enter_context(first.write_live(report.directory))
+        terminal.shows("job train")
+        terminal.press("\n")
+        terminal.shows(r"^live, up to 8\.0 GiB")
+        life.close()
+        live(2, 2, job="train", started_time_ns=time.time_ns())
+        terminal.shows(r"^live, up to 2\.0 GiB")
 
 
 def test_the_limit_is_a_line_unless_it_is_far(trained, live, watch):  # noqa: F811

@@ -59,9 +59,18 @@ static struct watch_trace *note_bytes(struct watch *watch, struct watch_key key,
     return trace;
 }
 
+/* Returns when the job's last run has begun: an earlier one of the same name is not its past. */
+static int64_t run_began_ns(const struct model_job *job)
+{
+    return job->runs[job->run_count - 1].started_ns;
+}
+
 static void sample_job(struct watch *watch, const struct model_job *job)
 {
     struct watch_trace *trace = note_bytes(watch, watch_key_of_job(job), job->live_bytes);
+    if (trace->run_ns != 0 && run_began_ns(job) > trace->run_ns)
+        trace->spark.count = 0;
+    trace->run_ns = run_began_ns(job);
     spark_add(&trace->spark, watch->sampled_ns, job->live_bytes);
 }
 
@@ -110,7 +119,8 @@ static void look_back_to(struct watch *watch, struct watch_key key, const struct
 /* Enters what the time lines of a job's processes have. */
 static void look_back(struct watch *watch, const struct model_job *job)
 {
-    struct bands *bands = draw_bands_read(job, tool_now_ns() - SPARK_WINDOW_NS, BANDS_COLUMNS_MAX, NULL);
+    int64_t window_ns = tool_now_ns() - SPARK_WINDOW_NS, run_ns = run_began_ns(job);
+    struct bands *bands = draw_bands_read(job, window_ns > run_ns ? window_ns : run_ns, BANDS_COLUMNS_MAX, NULL);
     if (bands == NULL)
         return;
     look_back_to(watch, watch_key_of_job(job), bands, NULL);

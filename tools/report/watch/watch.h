@@ -32,6 +32,7 @@ struct watch_trace {
     struct watch_trend live;
     int64_t seen_ns; /* last time it was running, CLOCK_MONOTONIC */
     struct spark spark;
+    int64_t run_ns; /* of a job: when the run has begun whose figures `spark` has */
     UT_hash_handle hh;
 };
 
