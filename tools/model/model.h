@@ -77,7 +77,10 @@ struct model_process {
     uint32_t parent_pid;    /* in the same namespace */
     uint32_t host_pid;      /* the number in this PID namespace; 0: it has ended, or cannot be seen from here */
     uid_t user;             /* the owner of the record's file */
-    char *container;        /* the name of the container in which it runs or ran; NULL: none, or this tool's own */
+    char *record_name;      /* of that file */
+    dev_t record_device;
+    ino_t record_inode;
+    char *container; /* the name of the container in which it runs or ran; NULL: none, or this tool's own */
     char container_note[SG_CONTAINER_BYTES + 1]; /* what the record says about that */
     uint64_t start_ticks;
     enum sg_state state;

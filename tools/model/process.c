@@ -331,6 +331,9 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->start_ticks = slot->start_ticks;
     process->pid_namespace = content->pid_namespace;
     process->user = segment->owner;
+    process->record_name = text_copy(segment->name, SIZE_MAX);
+    process->record_device = segment->device;
+    process->record_inode = segment->inode;
     memcpy(process->container_note, content->container, sizeof content->container);
     process->state = conclude_state(segment);
     if (process->state == SG_STATE_RUNNING)

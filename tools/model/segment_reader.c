@@ -320,6 +320,8 @@ enum model_verdict model_segment_read(struct model_segment *segment, int directo
     else
         verdict = read_settled(segment, fd, why);
     segment->owner = status.st_uid;
+    segment->device = status.st_dev;
+    segment->inode = status.st_ino;
     segment->modified_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
     close(fd);
     return verdict;

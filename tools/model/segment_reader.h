@@ -29,6 +29,8 @@ struct model_segment {
     const char *name;           /* name of the file */
     int64_t modified_ns;        /* time of the last write(2) to the file; writes through the mapping do not count */
     uid_t owner;                /* of the file */
+    dev_t device;               /* of the file, as its inode */
+    ino_t inode;
     uint32_t record_count;
     bool has_owner;  /* the file was locked when read, or could not be opened and may be locked */
     unsigned waited; /* number of waits for files not yet set up; bounded, since anybody can make many such files */

@@ -11,6 +11,7 @@ import pytest
 from lib.units import MIB
 from lib.waiting import wait_until
 from screen import Terminal
+from watching import live  # noqa: F401 - a fixture
 
 QUICK = "--watch=0.1"
 HOLD = "import os, sys; block = b'a' * {bytes}; {then}; print(os.getpid(), flush=True); sys.stdin.read()"
@@ -186,17 +187,20 @@ def test_process_that_kill_does_not_allow_is_refused_without_a_question(held, wa
         assert LEAVES not in text and chosen.lives()
 
 
-@needs_root
-def test_process_that_another_users_record_names_is_refused(guard, held, watch):
-    """Else a user who writes into a record what he likes would have root end what he likes."""
-    chosen = held(40)
-    (record,) = [file for file in guard.directory.iterdir() if str(chosen.number) in file.name and "timeline" not in file.name]
-    os.chown(record, NOBODY, -1)
-    with watch() as terminal:
-        choose(terminal, chosen.number)
-        terminal.press("e")
-        terminal.shows(rf"^{chosen.number} belongs to another user: {REFUSES}$")
-        assert chosen.lives()
+def test_process_that_did_not_write_its_record_is_refused(live, report):  # noqa: F811
+    """Else a user or a container that writes into a record what it likes would have root end what it likes."""
+    bystander = subprocess.Popen(["sleep", "600"])  # ends with the test
+    ticks = int(Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    try:
+        live(bystander.pid, 1, **{"slot.start_ticks": ticks})
+        with Terminal([report.program, QUICK], report.environment(TERM="xterm", NO_COLOR="1")) as terminal:
+            choose(terminal, bystander.pid)
+            terminal.press("e")
+            text = terminal.shows(f"{REFUSES}|{LEAVES}")
+            assert f"{bystander.pid} is not the process that wrote this record: {REFUSES}\n" in text and bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
 
 
 @needs_root

@@ -6,6 +6,7 @@
  * process meanwhile is not hit.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -100,16 +102,31 @@ static int send_signal(int target, int number)
     return syscall(SYS_pidfd_send_signal, target, number, NULL, 0) == 0 ? 0 : -errno;
 }
 
-/* Returns whether the user who owns the record could signal the process. Another user's record may name any process,
- * and root may signal all of them. */
-static bool is_of(uid_t owner, uint32_t pid)
+/* Returns whether the process maps the record, as the guard in it does. Without that a record, which its owner or a
+ * container may fill with anything, could name any process, and root may signal all of them. Who may not see which files
+ * a process maps compares their names. */
+static bool wrote_record(const struct model_process *process, uint32_t pid)
 {
-    char path[PROCFS_PATH_CAPACITY], status[8192];
-    unsigned real, effective, saved;
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", procfs_live_root, pid);
-    const char *line = procfs_read_text(path, status, sizeof status) > 0 ? strstr(status, "\nUid:") : NULL;
-    return line != NULL && sscanf(line, "\nUid: %u %u %u", &real, &effective, &saved) == 3 &&
-           (owner == 0 || owner == real || owner == saved);
+    char path[PROCFS_PATH_CAPACITY];
+    bool is_it = false;
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/map_files", procfs_live_root, pid);
+    DIR *files = opendir(path);
+    if (files == NULL)
+        return errno == EACCES || errno == EPERM ? procfs_maps(pid, process->record_name) : false;
+    const struct dirent *entry;
+    while (!is_it && (entry = readdir(files)) != NULL) {
+        struct stat file;
+        if (entry->d_name[0] == '.')
+            continue;
+        if (fstatat(dirfd(files), entry->d_name, &file, 0) == 0)
+            is_it = file.st_dev == process->record_device && file.st_ino == process->record_inode;
+        else if (errno == EACCES || errno == EPERM) {
+            is_it = procfs_maps(pid, process->record_name);
+            break;
+        }
+    }
+    closedir(files);
+    return is_it;
 }
 
 /* Opens a process that may be signalled. Returns NULL, or why it cannot be. The descriptor comes first: if the process
@@ -123,12 +140,14 @@ static const char *aim(const struct model_process *process, int *target)
         return "cannot be seen from here";
     *target = (int)syscall(SYS_pidfd_open, pid, 0);
     if (*target < 0)
-        return errno == ESRCH ? "does not run any more" : strerror(errno);
+        return errno == ESRCH ? "does not run any more" : text_format("cannot be opened (%s)", strerror(errno));
     int failure = send_signal(*target, 0);
-    if (failure == -EPERM || !is_of(process->user, pid))
+    if (failure == -EPERM)
         why = "belongs to another user";
     else if (failure != 0 && failure != -ESRCH)
-        why = strerror(-failure);
+        why = text_format("cannot be signalled (%s)", strerror(-failure));
+    else if (!wrote_record(process, pid))
+        why = "is not the process that wrote this record";
     if (failure == -ESRCH || procfs_stat(pid, &stat) != 0 || stat.start_ticks != process->start_ticks || stat.is_ending)
         why = "does not run any more";
     if (why != NULL)
