@@ -441,12 +441,6 @@ _Static_assert(SG_SAMPLE_CAPACITY % 2 == 0, "adjacent samples become one");
  * may turn the claim from LIVE to DEAD by compare-and-swap. An entry with a LIVE claim is never taken over.
  */
 #define SG_REGISTRY_NAME "machine.ledger"
-
-/* Root's folder of the directories of containers. Beside each, sparkguard-runtime writes a file of its name and this
- * suffix: the line "cgroup PATH", below the mount of cgroups, of the container or of its pod; "cgroup ?": unknown. In a
- * directory of mode 0711, as these are, all users may read the registry, and no other file. */
-#define SG_CONTAINERS_DIR "/run/sparkguard/containers"
-#define SG_BOUNDS_SUFFIX ".bounds"
 #define SG_REGISTRY_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
 #define SG_REGISTRY_VERSION 2u
 

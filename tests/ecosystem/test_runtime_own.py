@@ -26,7 +26,7 @@ def test_each_container_has_a_directory_of_its_own_with_a_size(image, runtime, t
         assert mount_of(bundle, OWN) == {"destination": OWN, "type": "bind", "source": str(runtime.containers / name),
                                          "options": ["bind", "rw", "nosuid", "nodev", "noexec"]}
         folder = (runtime.containers / name).stat()
-        assert (folder.st_uid, stat.S_IMODE(folder.st_mode)) == (uid, 0o711)
+        assert (folder.st_uid, stat.S_IMODE(folder.st_mode)) == (uid, 0o700)
     for kind, options in runtime.mounted().values():
         assert kind == "tmpfs" and {"rw", "nosuid", "nodev", "noexec", "size=32768k", "nr_inodes=4096"} <= set(options)
     assert set(runtime.mounted()) == {"one", "other"}
@@ -132,28 +132,6 @@ def test_the_containers_of_a_pod_share_one_directory(image, runtime, tmp_path, e
     assert source("stray", "unknown") == str(runtime.containers / "stray"), "no sandbox that this runtime has started"
     runtime.create(of_pod(image, tmp_path / "plain", engine, "container", "plain"), name="plain")
     assert source("guest", "../pod") == str(runtime.containers / "guest")
-
-
-def test_root_says_which_cgroup_bounds_a_container_or_a_pod(image, runtime, tmp_path):
-    def create(name, path, *pod):
-        bundle = of_pod(image, tmp_path / name, "containerd", *pod) if pod else Bundle(tmp_path / name, image, ["take"])
-        runtime.create(bundle.change(lambda config: config["linux"].update({"cgroupsPath": path} if path else {})), name=name)
-
-    def said(name):
-        path = runtime.containers / f"{name}.bounds"
-        assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (0, 0o644)
-        return path.read_text()
-
-    create("box", "/engine/box")
-    create("odd", "/engine/a\nb")
-    create("unknown", None)
-    create("pod", "/kubepods/pod7/pod", "sandbox", "pod")
-    create("one", "kubepods-pod7.slice:cri-containerd:one", "container", "pod")
-    assert [said(name) for name in ("box", "odd", "unknown", "pod")] == [
-        "cgroup /engine/box\n", "cgroup ?\n", "cgroup ?\n", "cgroup /kubepods.slice/kubepods-pod7.slice\n"]
-    assert sorted(path.name for path in runtime.containers.glob("*bounds*")) == [f"{name}.bounds" for name in ("box", "odd", "pod", "unknown")]
-    runtime.passes_on("delete", "--force", "box")
-    assert not (runtime.containers / "box.bounds").exists()
 
 
 def test_the_same_id_of_another_engine_shares_nothing(image, runtime, tmp_path):

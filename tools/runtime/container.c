@@ -244,18 +244,6 @@ static char *pods_directory(const struct container *container, const json_t *use
     return runtime_own_of_pod(settings, &container->document, user, pod);
 }
 
-/* Publishes what the processes of a container's own directory, or of its pod's, will promise. The cgroup of a pod is the
- * one above its containers'. */
-static void publish(const struct container *container, const char *own, bool is_pods)
-{
-    char *cgroup = runtime_record_cgroup(container->document.root, container->settings->is_rootless);
-    char *slash = cgroup != NULL ? strrchr(cgroup, '/') : NULL;
-    if (is_pods && slash != NULL)
-        *slash = '\0';
-    if (!runtime_own_publish(container->settings, own, cgroup))
-        log_text(container, "the host will not count what it promises");
-}
-
 /* Mounts the library, and the directory that is shared, the pod's or the container's own. */
 static void mount_both(struct container *container)
 {
@@ -266,10 +254,9 @@ static void mount_both(struct container *container)
     char *state = state_folder(settings, arguments, arguments->id), *own = NULL;
     bool is_free = !runtime_record_is_anothers(settings->containers, arguments->id, state);
     if (!container->sharing.is_usable && is_free) {
-        char *pods = pods_directory(container, user);
-        own = pods != NULL ? pods : runtime_own_prepare(settings, &container->document, user, arguments->id);
-        if (own != NULL)
-            publish(container, own, pods != NULL);
+        own = pods_directory(container, user);
+        if (own == NULL)
+            own = runtime_own_prepare(settings, &container->document, user, arguments->id);
     }
     (void)runtime_document_number(&container->document, json_object_get(user, "uid"), &uid);
     (void)runtime_document_number(&container->document, json_object_get(user, "gid"), &gid);

@@ -38,7 +38,7 @@ static bool find_outside(const struct runtime_document *config, const char *list
 static bool mount_own(int above, const char *id, const char *path, uint32_t uid, uint32_t gid)
 {
     struct stat outer, inner;
-    char *options = text_format(RUNTIME_OWN_SIZE ",mode=0711,uid=%u,gid=%u", (unsigned)uid, (unsigned)gid);
+    char *options = text_format(RUNTIME_OWN_SIZE ",mode=0700,uid=%u,gid=%u", (unsigned)uid, (unsigned)gid);
     bool is_there = fstat(above, &outer) == 0 && fstatat(above, id, &inner, AT_SYMLINK_NOFOLLOW) == 0 &&
                     S_ISDIR(inner.st_mode) && inner.st_dev != outer.st_dev;
     if (!is_there)
@@ -55,7 +55,7 @@ static bool give(int above, const char *id, uint32_t uid, uint32_t gid)
         return false;
     if (fchownat(above, id, uid, gid, AT_SYMLINK_NOFOLLOW) != 0) /* also makes it a young one */
         return false;
-    return (status.st_mode & 07777) == 0711 || fchmodat(above, id, 0711, 0) == 0;
+    return (status.st_mode & 07777) == 0700 || fchmodat(above, id, 0700, 0) == 0;
 }
 
 char *runtime_own_prepare(const struct runtime_settings *settings, const struct runtime_document *config,
@@ -95,25 +95,6 @@ char *runtime_own_of_pod(const struct runtime_settings *settings, const struct r
     return runtime_own_prepare(settings, config, user, pod);
 }
 
-bool runtime_own_publish(const struct runtime_settings *settings, const char *own, const char *cgroup)
-{
-    const char *name = strrchr(own, '/') + 1;
-    char *file = text_format("%s" SG_BOUNDS_SUFFIX, name), *temporary = text_format(".%s.%d", file, (int)getpid());
-    bool is_line = cgroup != NULL && cgroup[0] == '/' && strpbrk(cgroup, "\n") == NULL;
-    char *text = text_format("cgroup %s\n", is_line ? cgroup : "?");
-    int above = runtime_record_open_folder(settings->containers);
-    int fd = above >= 0 ? openat(above, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644) : -1;
-    bool is_good = fd >= 0 && fchmod(fd, 0644) == 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    if (fd >= 0)
-        close(fd);
-    is_good = is_good && renameat(above, temporary, above, file) == 0;
-    if (fd >= 0 && !is_good)
-        (void)unlinkat(above, temporary, 0);
-    if (above >= 0)
-        close(above);
-    return is_good;
-}
-
 /* Removes a directory with the files in it; those of a container that was mounted go with their tmpfs. */
 static void remove_own(const char *containers, int above, const char *id)
 {
@@ -128,7 +109,6 @@ static void remove_own(const char *containers, int above, const char *id)
     else if (folder >= 0)
         close(folder);
     (void)unlinkat(above, id, AT_REMOVEDIR);
-    (void)unlinkat(above, text_format("%s" SG_BOUNDS_SUFFIX, id), 0);
 }
 
 struct ended {

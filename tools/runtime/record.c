@@ -18,7 +18,6 @@
 #include "common/text.h"
 #include "common/tool.h"
 #include "runtime/runtime.h"
-#include "sparkguard_abi.h"
 
 #define SUFFIX ".json"
 
@@ -111,14 +110,6 @@ static bool is_of(const json_t *record, const char *state)
     return stat(own, &one) == 0 && stat(state, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-/* Removes a container's record, and what was published of it. */
-static void remove_record(int folder, const char *name)
-{
-    int length = (int)(strlen(name) - (sizeof SUFFIX - 1));
-    (void)unlinkat(folder, name, 0);
-    (void)unlinkat(folder, text_format("%.*s" SG_BOUNDS_SUFFIX, length, name), 0);
-}
-
 /* Removes records whose containers the runtime has forgotten: `run` ends without a delete. */
 static void sweep(int folder)
 {
@@ -136,7 +127,7 @@ static void sweep(int folder)
         json_t *record = read_record(folder, entry->d_name);
         const char *place = json_string_value(json_object_get(record, "state"));
         if (place != NULL && stat(place, &state) != 0 && errno == ENOENT)
-            remove_record(folder, entry->d_name);
+            (void)unlinkat(folder, entry->d_name, 0);
     }
     if (list != NULL)
         closedir(list);
@@ -190,7 +181,7 @@ void runtime_record_remove(const char *containers, const char *id, const char *s
         if (folder >= 0) {
             json_t *record = read_record(folder, name);
             if (is_of(record, state) && (is_forced || !is_running(json_string_value(json_object_get(record, "state")))))
-                remove_record(folder, name);
+                (void)unlinkat(folder, name, 0);
             close(folder);
         }
     }

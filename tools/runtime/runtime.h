@@ -175,9 +175,6 @@ char *runtime_own_prepare(const struct runtime_settings *settings, const struct 
  * NULL also if that is another user. */
 char *runtime_own_of_pod(const struct runtime_settings *settings, const struct runtime_document *config,
                          const json_t *user, const char *pod);
-/* Writes beside such a directory which cgroup bounds what it may say: its container's, or its pod's (NULL: unknown).
- * The host's programs count what its processes have promised from then on. Returns whether it could. */
-bool runtime_own_publish(const struct runtime_settings *settings, const char *own, const char *cgroup);
 /* Copies the records in CONTAINERS/ID to HISTORY/ID, if the administrator has named a history: what a container that
  * has ended can have put there is bounded, and so is the number of containers. */
 void runtime_own_keep(const struct runtime_settings *settings, const char *id);

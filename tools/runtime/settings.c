@@ -20,6 +20,7 @@
 
 #define CONF "/etc/sparkguard/runtime.conf"
 #define SHARED "/run/sparkguard/shared"
+#define CONTAINERS "/run/sparkguard/containers"
 #define LOG "/var/log/sparkguard-runtime.log"
 
 /* The next runtimes that were executed before, with ":" between them. Without the prefix SPARKGUARD_, which options
@@ -174,7 +175,7 @@ static void find_places(struct runtime_settings *settings)
         settings->shared = settings->is_rootless ? users_own(settings, own) : text_copy(SHARED, PATH_MAX);
     }
     if (settings->is_rootless || settings->containers == NULL) {
-        settings->containers = !settings->is_rootless         ? text_copy(SG_CONTAINERS_DIR, PATH_MAX)
+        settings->containers = !settings->is_rootless         ? text_copy(CONTAINERS, PATH_MAX)
                                : own != NULL && own[0] == '/' ? text_format("%s/sparkguard/containers", own)
                                                               : text_format("%s/containers", settings->shared);
     }

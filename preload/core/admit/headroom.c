@@ -3,7 +3,6 @@
  */
 #include "admit/headroom.h"
 
-#include "admit/apart/containers.h"
 #include "admit/bounds.h"
 #include "base/pages.h"
 #include "base/atomics.h"
@@ -191,7 +190,7 @@ uint64_t sg_headroom_taken(uint32_t constraint, uint32_t parts)
         taken += sg_entry_own_landed(!is_machine) - state.landed[!is_machine];
     uint64_t promised = sg_ledger_promised_bytes(), touched = sg_headroom_last.snapshot.at[constraint].touched_bytes;
     if ((parts & SG_HEADROOM_PROMISES) != 0)
-        promised += others->held_bytes + (is_machine ? sg_headroom_last.peers.container_bytes : 0);
+        promised += others->held_bytes;
     taken += promised > touched ? promised - touched : 0;
     if ((parts & SG_HEADROOM_NO_CLAIMS) == 0)
         taken += others->claimed_bytes;
@@ -435,7 +434,6 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
     sg_peers_sum(&sg_headroom_last.peers, device, is_closely, reads_claims ? sg_claims_read : NULL);
     if (reads_claims)
         sg_claims_keep();
-    sg_containers_look(is_closely);
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
     sg_job_take_left_peak();
@@ -448,7 +446,6 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
         sg_peers_sum_cuda(sg_headroom_last.cuda_after);
     if (sg_headroom_last.snapshot.is_valid && sg_headroom_last.snapshot.has_cuda)
         sg_managed_pages_refresh(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda, sg_headroom_last.cuda_after);
-    sg_headroom_last.peers.container_bytes = sg_containers_promised(&sg_headroom_last.snapshot.at[0]);
     add_returned(&sg_headroom_last.peers, sg_load(&sg_entry_registry()->returned_bytes) - returned);
     if (has_claims)
         sg_claims_end(&sg_headroom_last.peers, is_closely);

@@ -38,7 +38,6 @@ struct sg_peers {
     struct sg_peer_sums device;                 /* of the discrete device that the request is for */
     struct sg_peer_sums job;                    /* of the job's other processes */
     uint32_t job_processes;                     /* the job's other processes */
-    uint64_t container_bytes;                   /* of the machine, promised in containers; headroom.c sets it */
     uint64_t own_claim_bytes;                   /* what is left of the claims of this process's job (claims.h) */
     uint64_t job_sparse_bytes; /* resident sparse memory of the job's other processes; never promised */
     uint64_t job_limit_bytes;  /* the smallest limit that one of them has shown; 0: none */

@@ -155,15 +155,6 @@ static bool is_group_shared(void)
     return sg_segment_file_mode() == SG_DIRECTORY_SHARED_MODE;
 }
 
-/* The mode of a new registry: figures of a container are for all who decide on the machine (SG_BOUNDS_SUFFIX). */
-static unsigned registry_mode(void)
-{
-    struct stat info = {0};
-    if (is_group_shared())
-        return 0660;
-    return sg_sys_stat(sg_options.dir, &info) == 0 && (info.st_mode & 07777) == 0711 ? 0644 : 0600;
-}
-
 static void fill_header(struct sg_registry *registry)
 {
     registry->magic = SG_REGISTRY_MAGIC;
@@ -179,7 +170,7 @@ static long fill_file(int fd, const struct sg_registry_link *link)
     const void *content = link != NULL ? (const void *)link : &header;
     const size_t bytes = link != NULL ? sizeof *link : sizeof header;
     fill_header(&header);
-    long result = sg_sys_fchmod(fd, registry_mode());
+    long result = sg_sys_fchmod(fd, is_group_shared() ? 0660 : 0600);
     if (result == 0)
         result = sg_file_allocate(fd, 0, link != NULL ? sizeof *link : OWN_BYTES);
     if (result != 0)
