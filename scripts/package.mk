@@ -50,6 +50,10 @@ install: all $(addprefix $(BUILD)/install/,sparkguard.3 sparkguard.pc _version.p
 	    IFS=: read -r mode file place <<<"$$each"; \
 	    install -D -m $$mode $$file "$(DESTDIR)$$place" || exit; \
 	done
+	$(if $(DESTDIR),,@printf 'install: %s\n' \
+	    '$(PREFIX)/bin/sparkguard finds the library by itself' \
+	    'without it: LD_PRELOAD=$(LIBDIR)/libsparkguard.so, or the name alone once ldconfig knows $(LIBDIR)' \
+	    'Python finds the module with PYTHONPATH=$(PYTHONDIR)')
 
 system-files: $(addprefix $(BUILD)/system/,$(SYSTEM))
 install-system: $(addprefix $(BUILD)/install/system/,$(SYSTEM)) ## what sparkguard-doctor --setup switches on; SYSTEMDIR, PAMDIR

@@ -53,6 +53,18 @@ def test_every_place_can_be_chosen(make, tmp_path):
     assert files_below(tmp_path) == set()
 
 
+def test_where_the_library_and_the_module_are_is_said(make, tmp_path, capfd, guard):
+    prefix = tmp_path / "opt"
+    make("install", f"PREFIX={prefix}")
+    said = capfd.readouterr().out
+    assert f"install: {prefix}/bin/sparkguard finds the library by itself\n" in said
+    preload, path = re.search(r"LD_PRELOAD=(\S+),", said)[1], re.search(r"PYTHONPATH=(\S+)\n", said)[1]
+    code = "import sparkguard; print(sparkguard.active())"
+    assert guard.run(["/usr/bin/python3", "-c", code], preload=[preload], env={"PYTHONPATH": path}).stdout == "True\n"
+    make("install", f"DESTDIR={tmp_path}/staged", f"PREFIX={prefix}")
+    assert capfd.readouterr().out == ""
+
+
 def test_pkg_config_builds_a_program_and_names_the_library(make, tmp_path, guard):
     make("install", f"PREFIX={tmp_path}")
 
