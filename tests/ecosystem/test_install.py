@@ -163,3 +163,21 @@ def test_root_s_own_directory_is_there_from_boot_on(tmp_path):
     subprocess.run(["systemd-tmpfiles", f"--root={tmp_path}", "--create", tmp_path / "root.conf"], check=True)
     made = (tmp_path / "dev/shm/sparkguard-0").stat()
     assert (made.st_uid, oct(made.st_mode)) == (0, "0o40700")
+
+
+PIP_ERROR = "ERROR: Could not find a version that satisfies the requirement nvidia-cuda-runtime==13.0.* (from versions: none)"
+
+
+def test_what_pip_says_of_its_failure_is_told(tmp_path):
+    """On a machine without the headers: a copy of the scripts has no .deps, and /usr/local/cuda is covered."""
+    if os.path.isdir("/usr/local/cuda") and subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+        pytest.skip("no mounts of our own here")
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin/python3"
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\necho "WARNING: Retrying" >&2\necho "{PIP_ERROR}" >&2\nexit 1\n')
+    python.chmod(0o755)
+    cover = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /usr/local/cuda && exec "$@"', "sh"] if os.path.isdir("/usr/local/cuda") else []
+    env = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "CUDA_HOME": "", "PAUSE": "0"}
+    done = subprocess.run([*cover, tmp_path / "scripts/install-deps", "build"], env=env, capture_output=True, text=True)
+    assert done.returncode != 0 and f"pip cannot fetch NVIDIA's wheels ({PIP_ERROR})" in done.stderr.splitlines()[-1], done.stderr
