@@ -155,7 +155,7 @@ def test_no_room_for_the_ledger_is_survived_and_nothing_is_left_of_it(place, own
     script = f'{mount} && LD_PRELOAD={place.guard.library} "$@"; {show}'
     command = [*own_mounts, "sh", "-c", script, place.guard.directory, place.admit_take]
     done = place.guard.run([*command, *"malloc 64M malloc 16G".split()], env={**place.env, "LD_PRELOAD": None})
-    assert done.stdout.startswith("ok\nENOMEM\n") and done.stderr.count("\n") == 1, done.stderr
+    assert done.stdout.startswith("ok\nENOMEM\n") and done.stderr.count("\n") == 2, done.stderr
     assert "machine.ledger" not in done.stdout
     assert "not sharing: no room" in done.stdout
 
