@@ -162,3 +162,12 @@ def test_the_lines_of_a_refusal_are_those_of_the_program(tools, tmp_path):
     assert done.returncode == 0, done.stderr
     told = re.search(r"^```text\n(sparkguard: refused .*?)^```$", section("When something is refused"), re.MULTILINE | re.DOTALL)[1]
     assert normal(done.stderr) == normal(told.replace(";\n", "; "))
+
+
+def test_the_commands_that_install_a_release_are_found():
+    """tests/dist types them in fresh systems."""
+    function = re.search(r"^readme_line\(\).*$", (ROOT / "tests/dist").read_text(), re.MULTILINE)[0]
+    script = f"{function}\nreadme_line 'apt install ./dist'\nreadme_line 'find-links dist'"
+    found = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    by_apt = "sudo apt install ./dist/*_$(dpkg --print-architecture).deb"
+    assert found == f"{by_apt}\npip install --no-index --find-links dist sparkguard\n"
