@@ -50,7 +50,7 @@ static void warn(enum sg_option option, const char *what, const char *value)
     struct sg_size size = {0};
     if (sg_option_table[option].kind == SG_KIND_SIZE)
         bad_value_warn_of_unit("sparkguard", what, value, sg_option_table[option].example);
-    if (option == SG_OPTION_LIMIT)
+    if (option == SG_OPTION_LIMIT || option == SG_OPTION_RESERVE)
         bad_value_warn_of_zero("sparkguard", what, value);
     if (option != SG_OPTION_RESERVE || sg_parse_size(value, &size) != 0)
         return;
@@ -229,7 +229,7 @@ static const struct argp_option own_options[] = {
     {"cuda", KEY_CUDA, NULL, 0, "with --check: measure what is assumed of the driver, with 256 MiB of the GPU's memory",
      ADVANCED},
     {"set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", COMMON},
-    {"force", KEY_FORCE, NULL, 0, "with --set: also a limit below what the job holds, or below 16 MiB", ADVANCED},
+    {"force", KEY_FORCE, NULL, 0, "also a limit below 16 MiB; with --set, also one below what the job holds", ADVANCED},
     {"hints", KEY_HINTS, NULL, 0,
      "tell PROGRAM's runtime its limit: sets GOMEMLIMIT, and -XX:MaxRAM in JAVA_TOOL_OPTIONS", ADVANCED},
     {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
@@ -308,6 +308,12 @@ static void check_limit(struct launch *launch)
     bool is_size = value != NULL && sg_parse_size(value, &size) == 0 && size.percent_milli == 0;
     if (!is_size || size.bytes == 0 || size.bytes >= SG_LIMIT_LEAST)
         return;
+    if (launch->is_forced) {
+        fprintf(stderr,
+                "sparkguard: %s=%s is less than any program needs (16 MiB): nearly every request will be refused\n",
+                option != NULL ? "--limit" : variable, value);
+        return;
+    }
     bad_value_say("sparkguard", option != NULL ? "--limit" : variable, value, "less than any program needs (16 MiB)",
                   sg_option_table[SG_OPTION_LIMIT].example, NOT_STARTED);
     launch->complaints++;

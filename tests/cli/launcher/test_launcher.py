@@ -166,7 +166,16 @@ def test_limit_that_no_program_runs_within_starts_nothing(launcher):
     for done in (launcher.run("--limit=64", "true"), launcher.run("true", SPARKGUARD_LIMIT="15M")):
         assert done.returncode == 2
         assert "less than any program needs (16 MiB); for example 64G; the program is not started" in done.stderr
+    forced = launcher.run("-q", "--force", "--limit=1M", "true")
+    assert forced.returncode == 0 and forced.stderr.count("sparkguard: --limit=1M is less than any program needs (16 MiB)") == 1
     assert launcher.run("-q", "--limit=16M", "true").returncode == launcher.run("-q", "--limit=0", "true").returncode == 0
+
+
+def test_a_reserve_of_nothing_is_told(launcher):
+    for value in ("0", "0%"):
+        done = launcher.run("-q", f"--reserve={value}", "true")
+        assert done.returncode == 0 and done.stderr == f"sparkguard: --reserve={value} is read as none\n"
+    assert launcher.run("-q", "--reserve=none", "true").stderr == ""
 
 
 def test_an_empty_variable_is_unset(launcher):
