@@ -18,6 +18,9 @@
 /* PID of the job's first process. Set by library and launcher, never by users. */
 #define SG_VARIABLE_FIRST "SPARKGUARD_JOB_FIRST"
 
+/* If it is set, each process leaves a record, however little it took. Set by sparkguard-sweep, never by users. */
+#define SG_VARIABLE_RECORD "SPARKGUARD_RECORD_ALL"
+
 /* A limit below this is a unit that was forgotten: no program runs within it. */
 #define SG_LIMIT_LEAST (UINT64_C(16) << 20)
 

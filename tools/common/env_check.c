@@ -45,8 +45,9 @@ enum env_check env_check_judge(const char *entry, enum sg_option *option)
         return equals[1] == '\0' || sg_is_valid(*option, equals + 1) ? ENV_CHECK_GOOD : ENV_CHECK_BAD;
     }
     char *name = text_copy(entry, (size_t)(equals - entry));
-    bool is_own = strcmp(name, SG_VARIABLE_FIRST) == 0 || strcmp(name, SG_VARIABLE_REQUIRED) == 0 ||
-                  strcmp(name, SG_VARIABLE_NEXT_RUNTIME) == 0 || strcmp(name, SG_VARIABLE_RUNTIME_CONF) == 0;
+    bool is_own = strcmp(name, SG_VARIABLE_FIRST) == 0 || strcmp(name, SG_VARIABLE_RECORD) == 0 ||
+                  strcmp(name, SG_VARIABLE_REQUIRED) == 0 || strcmp(name, SG_VARIABLE_NEXT_RUNTIME) == 0 ||
+                  strcmp(name, SG_VARIABLE_RUNTIME_CONF) == 0;
     *option = sg_option_nearest(name);
     return is_own ? ENV_CHECK_OTHER : ENV_CHECK_UNKNOWN;
 }

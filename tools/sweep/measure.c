@@ -19,8 +19,6 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-/* Smaller guarded programs, such as shells, leave no record. */
-#define GUARDED_LEAST (UINT64_C(16) << 20)
 /* A machine gains and loses this much without other programs: written-back file pages, page tables, daemons. */
 #define OTHERS_LEAST (UINT64_C(256) << 20)
 
@@ -198,7 +196,7 @@ char *sweep_in_the_way(const struct sweep *sweep)
         sg_size_of(sweep->large, model->machine.ordinary_bytes != SG_UNKNOWN ? model->machine.ordinary_bytes : 0);
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (text == NULL && process->state == SG_STATE_RUNNING && process->live_bytes >= GUARDED_LEAST &&
+            if (text == NULL && process->state == SG_STATE_RUNNING && process->live_bytes >= SWEEP_SMALL_BYTES &&
                 !is_ancestor(process->pid))
                 text = process_text("guarded", process->pid, process->command, process->live_bytes);
     for (size_t i = 0; text == NULL && i < model->unguarded_count; i++) {

@@ -17,6 +17,8 @@
 #include "sweep/sweep.h"
 #include "common/text.h"
 
+#define START_NS INT64_C(10000000000) /* a program that fails sooner has hardly begun */
+
 enum { EXPONENT_MAX = 3, BISECTIONS = 60 };
 
 struct point {
@@ -179,7 +181,7 @@ uint64_t sweep_margin_bytes(const struct sweep *sweep)
 
 bool sweep_has_fitted(const struct sweep *sweep, const struct sweep_run *run)
 {
-    return run->status == SWEEP_OK &&
+    return run->status == SWEEP_OK && run->peak_bytes != SG_UNKNOWN &&
            (run->headroom_bytes == SG_UNKNOWN || run->headroom_bytes >= sweep_margin_bytes(sweep));
 }
 
@@ -192,4 +194,15 @@ const struct sweep_run *sweep_recommend(const struct sweep *sweep)
             best = run;
     }
     return best;
+}
+
+bool sweep_is_false_start(const struct sweep *sweep, const struct sweep_run *run)
+{
+    bool is_large = run->peak_bytes != SG_UNKNOWN && run->peak_bytes >= SWEEP_SMALL_BYTES;
+    if (run->status != SWEEP_FAILED || run->refused_count > 0 || is_large || run->duration_ns > START_NS)
+        return false;
+    for (size_t i = 0; i < sweep->run_count; i++)
+        if (sweep->run[i].status == SWEEP_OK)
+            return false;
+    return true;
 }

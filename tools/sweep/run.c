@@ -28,7 +28,6 @@
 #define SECOND_NS INT64_C(1000000000)
 #define SAMPLE_EVERY_NS SECOND_NS
 #define TICK_NS (SECOND_NS / 4)
-#define START_NS (10 * SECOND_NS) /* a program that fails sooner has hardly begun */
 enum { SHOWN_LINES = 10 };
 #define GRACE_NS (10 * SECOND_NS) /* between SIGTERM and SIGKILL, so that the program can save */
 
@@ -127,6 +126,7 @@ static void become_program(const struct attempt *attempt, pid_t parent, int fail
     if (attempt->sweep->client.run_at == 0) { /* a client is no part of the job */
         setenv(sg_option_table[SG_OPTION_JOB].variable, attempt->launch.job, 1);
         setenv(SG_VARIABLE_FIRST, first, 1);
+        setenv(SG_VARIABLE_RECORD, "1", 1);
     }
     dup2(nothing, STDIN_FILENO);
     int output = attempt->log >= 0 ? attempt->log : attempt->sweep->is_showing_output ? STDERR_FILENO : nothing;
@@ -258,6 +258,8 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
         tool_arena_release(mark);
     }
     attempt->run->duration_ns = clock_ns() - began_ns;
+    if (attempt->ending_ns == 0) /* a process that would leave the group, as setsid(1) does, shows what it becomes */
+        sweep_await_records(&attempt->launch);
     kill(-attempt->launch.child,
          SIGKILL); /* ends remaining processes of the group, whose number is not reused before the child is reaped */
     struct rusage usage = {0};
@@ -266,17 +268,6 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
     attempt->launch.children_bytes = (uint64_t)usage.ru_maxrss << 10;
     launch_children_end(&attempt->launch);
     forget_news_of_children();
-}
-
-bool sweep_is_false_start(const struct sweep *sweep, const struct sweep_run *run)
-{
-    if (run->status != SWEEP_FAILED || run->refused_count > 0 || run->peak_bytes != SG_UNKNOWN ||
-        run->duration_ns > START_NS)
-        return false;
-    for (size_t i = 0; i < sweep->run_count; i++)
-        if (sweep->run[i].status == SWEEP_OK)
-            return false;
-    return true;
 }
 
 /* Prints the last lines of a text, indented. */
@@ -334,28 +325,6 @@ static int check_container(const struct sweep *sweep, const struct sweep_run *ru
     return LAUNCH_FAILED;
 }
 
-/* Returns LAUNCH_FAILED after a message if a program that was to be guarded has held memory unguarded: the next, larger
- * one would take the machine down. A program that left no record cannot have held 64 MiB under the guard. Where there
- * is a record, a child that no scan saw may as well have mapped files. */
-static int check_program(const struct sweep_run *run, const struct launch *launch)
-{
-    char size[TEXT_SIZE_CAPACITY];
-    const struct launch_children *seen = &launch->children;
-    uint64_t held_bytes = run->peak_bytes == SG_UNKNOWN ? launch_unrecorded_bytes(launch, 0) : 0;
-    if (!launch->is_guarded || (seen->unguarded_bytes == 0 && held_bytes == 0))
-        return 0;
-    char *name = text_printable(seen->unguarded_bytes != 0 ? seen->unguarded_name : launch->program[0], false);
-    fprintf(stderr, "sparkguard-sweep: %s%s held %s and ran unguarded: it %s\n", name,
-            seen->unguarded_bytes != 0 ? "" : ", or a program that it started,",
-            text_size(size, seen->unguarded_bytes != 0 ? seen->unguarded_bytes : held_bytes),
-            seen->unguarded_bytes != 0 && seen->unguarded_advice != NULL
-                ? seen->unguarded_advice
-                : "has lost LD_PRELOAD (env -i, unset, sudo, ssh, a static program)");
-    fputs("sparkguard-sweep: the sweep ends here, without a result: a larger run could take the machine down\n",
-          stderr);
-    return LAUNCH_FAILED;
-}
-
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
 {
     struct attempt attempt = {
@@ -380,7 +349,7 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
                       attempt.least_headroom, attempt.most_held);
         failure = check_container(sweep, run);
         if (failure == 0)
-            failure = check_program(run, &attempt.launch);
+            failure = sweep_check_guarded(sweep, run, &attempt.launch);
     }
     if (attempt.log >= 0)
         close(attempt.log);

@@ -21,7 +21,8 @@
 enum { SWEEP_DONE = 0, SWEEP_NOTHING_FITS = 1, SWEEP_USAGE = 2, SWEEP_UNTRUSTED = 3, SWEEP_NOT_CLEAN = 4 };
 
 enum { SWEEP_PARAMETERS = 8, SWEEP_VALUES = 64, SWEEP_CONFIGURATIONS = 4096, SWEEP_EXPORTS = 8, SWEEP_TEXTS = 32 };
-enum { SWEEP_REFINEMENTS = 20 }; /* runs that --refine adds at most */
+#define SWEEP_SMALL_BYTES (UINT64_C(16) << 20) /* smaller guarded programs, such as shells, are no load */
+enum { SWEEP_REFINEMENTS = 20 };               /* runs that --refine adds at most */
 
 enum sweep_status {
     SWEEP_PENDING,
@@ -169,6 +170,9 @@ uint64_t sweep_margin_bytes(const struct sweep *sweep);
 bool sweep_has_fitted(const struct sweep *sweep, const struct sweep_run *run);
 /* Returns the largest run that ended well and left the margin, or NULL. */
 const struct sweep_run *sweep_recommend(const struct sweep *sweep);
+/* Returns whether a run that has ended never began: it failed in its first seconds, took no memory worth a record, and
+ * no run has ended well. */
+bool sweep_is_false_start(const struct sweep *sweep, const struct sweep_run *run);
 
 /* refine.c: the gap between the recommended run and the next larger one, which did not fit. */
 struct sweep_gap {
@@ -210,10 +214,15 @@ char *sweep_in_the_way(const struct sweep *sweep);
  * stderr. */
 struct sweep_progress;
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by);
-/* Returns whether a run that has ended never began: it failed in its first seconds, took no memory worth a record, and
- * no run has ended well. */
-bool sweep_is_false_start(const struct sweep *sweep, const struct sweep_run *run);
-/* Prints the end of a run's output and the path of the log. */
+
+/* evidence.c: whether a run was guarded. Waits, 3 s at most, until no process of a small run is about to become another
+ * program. */
+void sweep_await_records(const struct launch *launch);
+/* Returns LAUNCH_FAILED after a message on stderr if a program of the run was not guarded, or nothing shows that one
+ * was: the next, larger run would take the machine down. Removes the run's small records. */
+int sweep_check_guarded(const struct sweep *sweep, const struct sweep_run *run, const struct launch *launch);
+
+/* run.c. Prints the end of a run's output and the path of the log. */
 void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress);
 /* Blocks the signals that end a sweep; waits for one. The latter returns the signal that came in time, or 0. */
 void sweep_signals_begin(void);

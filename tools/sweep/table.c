@@ -34,7 +34,7 @@ char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run)
     else if (run->status == SWEEP_OK && is_near)
         remark = "approaching limit";
     if (run->status == SWEEP_OK && run->peak_bytes == SG_UNKNOWN && run->note[0] == '\0')
-        return text_format("%s%stoo small to leave a record", remark, remark[0] != '\0' ? "; " : "");
+        return text_format("%s%sits peak is unknown", remark, remark[0] != '\0' ? "; " : "");
     return text_format("%s%s%s", remark, remark[0] != '\0' && run->note[0] != '\0' ? "; " : "", run->note);
 }
 
@@ -89,14 +89,17 @@ static void put_boundary(const struct sweep *sweep, const struct style *style, c
 /* Returns why a complete sweep has no maximum: only where memory was the reason does nothing fit. */
 static const char *why_nothing(const struct sweep *sweep)
 {
-    bool is_false_start = false;
+    bool is_false_start = false, is_unknown = false;
     for (size_t i = 0; i < sweep->run_count; i++) {
         const struct sweep_run *run = &sweep->run[i];
         if (run->status == SWEEP_REFUSED || run->status == SWEEP_KILLED || run->status == SWEEP_TOO_LARGE ||
-            run->status == SWEEP_LOST || run->status == SWEEP_OK)
+            run->status == SWEEP_LOST || (run->status == SWEEP_OK && run->peak_bytes != SG_UNKNOWN))
             return "nothing fits: see STATUS";
+        is_unknown = is_unknown || run->status == SWEEP_OK;
         is_false_start = is_false_start || sweep_is_false_start(sweep, run);
     }
+    if (is_unknown)
+        return "no maximum: the peak of what ended well is unknown";
     return is_false_start ? "the program cannot start: see NOTES" : "nothing ended well: see STATUS";
 }
 

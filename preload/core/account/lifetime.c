@@ -6,6 +6,7 @@
 #include "account/timeline.h"
 #include "base/atomics.h"
 #include "base/clock.h"
+#include "base/options.h"
 #include "base/syscall.h"
 #include "shared/job.h"
 #include "shared/registry.h"
@@ -13,11 +14,11 @@
 
 #include <sys/resource.h>
 
-/* Whether the record is to be removed: the process leaves no evidence, and it exited or is a forked child that execs. A
- * program that replaced itself keeps its record; a child that was forked only to exec another program does not. */
+/* Whether the record is to be removed: the process leaves no evidence, and it exited or is a forked child that execs. No
+ * record of a sweep is. A program that replaced itself keeps its record; a child that was forked only to exec another program does not. */
 static bool leaves_nothing(enum sg_state state)
 {
-    return !sg_segment_is_evidence() &&
+    return !sg_segment_is_evidence() && !sg_options.is_record_kept &&
            (state == SG_STATE_EXITED || sg_own->slot.inherited_bytes + sg_own->inherited_shared_bytes != 0);
 }
 

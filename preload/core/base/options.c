@@ -230,8 +230,9 @@ static void report_name(const char *entry)
 /* Whether a variable that is no option is one of ours all the same. */
 static bool is_known_otherwise(const char *entry)
 {
-    return value_of(entry, SG_VARIABLE_FIRST) != NULL || value_of(entry, SG_VARIABLE_REQUIRED) != NULL ||
-           value_of(entry, SG_VARIABLE_NEXT_RUNTIME) != NULL || value_of(entry, SG_VARIABLE_RUNTIME_CONF) != NULL;
+    return value_of(entry, SG_VARIABLE_FIRST) != NULL || value_of(entry, SG_VARIABLE_RECORD) != NULL ||
+           value_of(entry, SG_VARIABLE_REQUIRED) != NULL || value_of(entry, SG_VARIABLE_NEXT_RUNTIME) != NULL ||
+           value_of(entry, SG_VARIABLE_RUNTIME_CONF) != NULL;
 }
 
 /* Takes over one environment string "SPARKGUARD_...". `is_first`: this is the job's first process, which reports
@@ -256,6 +257,8 @@ static uint32_t read_variable(const char *entry, bool is_first)
             warn_of_limit(value);
         return 1u << i;
     }
+    if (value_of(entry, SG_VARIABLE_RECORD) != NULL)
+        sg_options.is_record_kept = 1;
     if (is_first && !is_known_otherwise(entry))
         report_name(entry);
     return 0;

@@ -34,6 +34,7 @@ struct sg_options {
     int deepbind_kept;      /* 0: RTLD_DEEPBIND is cleared */
     int report_at_exit;     /* 1: a summary at the end */
     int is_disabled;        /* 1: pass everything through */
+    int is_record_kept;     /* 1: leave a record, however little this process took */
     int64_t oom_score_adj;  /* INT64_MIN if unset */
     char job[SG_JOB_BYTES]; /* generated if the option is not set */
     char dir[SG_PATH_CAPACITY];

@@ -379,6 +379,8 @@ __attribute__((constructor)) static void set_up(void)
         begin_job();
         if (sg_options.oom_score_adj != INT64_MIN)
             set_oom_score(sg_options.oom_score_adj);
+        if (SG_UNLIKELY(sg_options.is_record_kept) && sg_lifecycle_enter())
+            sg_segment_attach(); /* a process that asks for nothing would leave none */
     }
     errno = saved_errno;
 }

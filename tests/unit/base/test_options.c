@@ -392,6 +392,13 @@ CHILD_TEST(an_unknown_variable_is_said_with_the_nearest_name)
     CHECK_TEXT(said, "sparkguard: unknown variable SPARKGUARD_RESREVE; did you mean SPARKGUARD_RESERVE?\n");
 }
 
+CHILD_TEST(a_sweep_keeps_each_record)
+{
+    READ_ENVIRONMENT("SPARKGUARD_RECORD_ALL=1");
+    CHECK_TEXT(said, "");
+    CHECK_EQUAL(sg_options.is_record_kept, 1);
+}
+
 CHILD_TEST(only_the_first_process_of_a_job_complains)
 {
     READ_ENVIRONMENT("SPARKGUARD_RESREVE=12G", "SPARKGUARD_LIMIT=lots", "SPARKGUARD_JOB_FIRST=1");
@@ -509,6 +516,7 @@ int main(void)
         cmocka_unit_test(every_variable_reaches_its_option),
         cmocka_unit_test(a_value_that_cannot_be_read_is_said_and_the_default_used),
         cmocka_unit_test(an_unknown_variable_is_said_with_the_nearest_name),
+        cmocka_unit_test(a_sweep_keeps_each_record),
         cmocka_unit_test(only_the_first_process_of_a_job_complains),
         cmocka_unit_test(the_environment_is_read_once),
         cmocka_unit_test(the_root_as_system_root_is_no_prefix),
