@@ -30,6 +30,9 @@
 /* Shortest pause between two scans. COST_FACTOR makes the pause longer, so that scans take at most 1 % of one CPU. */
 #define LEAST_NS INT64_C(250000000)
 
+/* Between the two looks at a process that did not find the library. */
+#define LOOK_AGAIN_NS 20000000
+
 enum { COST_FACTOR = 100, FIRST_CAPACITY = 512 };
 
 struct process {
@@ -186,7 +189,21 @@ static void keep_descendants(struct processes *all)
     all->count = kept;
 }
 
-/* Returns why the library is not in a process, and what to do about it. */
+/* Returns why the library is not in a process. Its variables are another program's while it calls exec or ends: that it
+ * did not find the library is believed if two looks agree. HOST_WHY_COUNT: it is loaded by now. */
+static enum host_why why_not_loaded(uint32_t pid)
+{
+    const struct timespec pause = {.tv_nsec = LOOK_AGAIN_NS};
+    enum host_why why = host_why_not_loaded(pid, scans.library_name);
+    if (why != HOST_WHY_NOT_FOUND)
+        return why;
+    nanosleep(&pause, NULL);
+    bool is_loaded = procfs_maps(pid, scans.library_name);
+    enum host_why again = host_why_not_loaded(pid, scans.library_name);
+    return is_loaded ? HOST_WHY_COUNT : again;
+}
+
+/* Returns why the library is not in a process, and what to do about it; NULL: it is loaded by now. */
 static const char *advice_about(uint32_t pid, const char *status)
 {
     static const char lost[] =
@@ -202,7 +219,8 @@ static const char *advice_about(uint32_t pid, const char *status)
     };
     if (procfs_number_after(status, "Uid") != getuid())
         return "runs as another user: write sudo sparkguard PROGRAM, not sparkguard sudo PROGRAM";
-    return advice[host_why_not_loaded(pid, scans.library_name)];
+    enum host_why why = why_not_loaded(pid);
+    return why != HOST_WHY_COUNT ? advice[why] : NULL;
 }
 
 static void take_unguarded(const struct process *process, uint64_t bytes, const char *status)
@@ -211,6 +229,8 @@ static void take_unguarded(const struct process *process, uint64_t bytes, const 
         return;
     char path[64], name[sizeof found.unguarded_name] = "";
     const char *advice = advice_about(process->pid, status);
+    if (advice == NULL)
+        return;
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/comm", process->pid);
     if (procfs_read_text(path, name, sizeof name) < 0)
         name[0] = '\0';
