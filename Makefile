@@ -84,6 +84,13 @@ TOOL_LIBS := -Wl,--as-needed -lsmartcols -ljansson -lm
 TOOL_SHARED := $(filter-out $(wildcard tools/*/main.c),$(wildcard tools/*/*.c tools/*/*/*.c))
 
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
+# TRACED=1: each basic block notes that it ran (tests/mutation/trace.c).
+ifneq ($(TRACED),)
+EXTRA_preload := -fsanitize-coverage=trace-pc
+EXTRA_tests/mutation := $(PRELOAD_CFLAGS)
+LDFLAGS += -Wl,--build-id
+core_objects += $(BUILD)/obj/tests/mutation/trace.o
+endif
 preload_objects := $(START:%.c=$(BUILD)/obj/%.o)
 preload_objects += $(filter-out $(preload_objects),$(HOOKS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/preload/guard/hooks/entry_points.o $(WATCH:%.c=$(BUILD)/obj/%.o) \
     $(filter-out $(BUILD)/obj/preload/core/observer/%,$(core_objects)))
@@ -112,7 +119,7 @@ $(BUILD)/obj/%.o: %.S
 HARDENED := -fPIE -fstack-protector-strong $(if $(SAN)$(findstring _FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,$(if \
     $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 TOOL_LDFLAGS := -pie -Wl,-z,relro,-z,now,-z,noexecstack
-EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"' $(HARDENED)
+EXTRA_tools := $(EXTRA_preload) -Itools -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"' $(HARDENED)
 
 # The launcher knows where the library is installed: another LIBDIR makes another launcher.
 $(BUILD)/libdir.stamp: force

@@ -241,6 +241,11 @@ test-release: $(BUILD)/fault/libsparkguard.so ## the library under the C library
 	$(Q)BUILD=$(BUILD) tests/release $(RELEASE)
 .PHONY: test-release
 
+mutate: ## small mistakes in the product, and which of them the tests notice: N=50, SEED=1, or SITES="FILE:LINE:KIND:NUMBER" again
+	$(Q)scripts/install-deps build test
+	$(Q)N=$(N) SEED=$(SEED) tests/mutate $(SITES)
+.PHONY: mutate
+
 test-anywhere: ## make demo and make test on fresh Debian 12 and 13, as root and as a user: tests/anywhere makes root file systems of them
 	$(Q)tests/anywhere || [[ $$? -eq 77 ]]
 .PHONY: test-anywhere
