@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,11 @@ class Held:
 
     def lives(self):
         return self.process.poll() is None
+
+    def was_sent(self, number):
+        """Whether a signal that it blocks is pending."""
+        (pending,) = re.findall(r"ShdPnd:\t(\w+)", Path(f"/proc/{self.number}/status").read_text())
+        return int(pending, 16) >> number - 1 & 1 == 1
 
     def end(self):
         return self.process.wait(60)
@@ -103,6 +109,35 @@ def test_any_other_key_sends_nothing(held, watch, key):
         terminal.press("?")
         terminal.shows("any key closes this")
         assert chosen.lives()
+
+
+@pytest.mark.parametrize("pasted", ["keys", "money\n", "e" + "y" * 300], ids=["keys", "money", "long"])
+def test_what_was_typed_before_the_question_is_no_answer(held, watch, pasted):
+    chosen = held(40, then="import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])")
+    with watch(chosen.number) as terminal:
+        terminal.shows("F9 end")
+        terminal.press(pasted)
+        terminal.until(lambda text: LEAVES in text or chosen.was_sent(signal.SIGTERM))
+        terminal.press("n")
+        terminal.until(lambda text: LEAVES not in text)
+        assert not chosen.was_sent(signal.SIGTERM)
+        terminal.press("e")
+        terminal.shows(LEAVES)
+        terminal.press("y")
+        terminal.shows("^SIGTERM is sent")
+        assert chosen.was_sent(signal.SIGTERM)
+
+
+def test_answer_with_more_behind_it_is_none(held, watch):
+    """The second part of a paste that came in two."""
+    chosen = held(40)
+    with watch(chosen.number) as terminal:
+        terminal.shows("F9 end")
+        terminal.press("e")
+        terminal.shows(LEAVES)
+        terminal.press("yes, e.g. y\n")
+        text = terminal.until(lambda text: LEAVES not in text)
+        assert "is sent to" not in text and "F9 end" in text and chosen.lives()
 
 
 def test_question_stays_while_the_figures_change(held, watch):
@@ -260,11 +295,25 @@ def test_limit_that_is_not_entered_is_not_set(guard, held, watch, keys):
     assert limit_of(guard) == 1024 * MIB
 
 
+@pytest.mark.parametrize("typed, answer", [("L2G\n", "\x1b"), ("L", "2G\nL3G")])
+def test_pasted_text_sets_no_limit(guard, held, watch, typed, answer):
+    held(40, limit="1G")
+    with watch() as terminal:
+        terminal.shows("^> +job train")
+        terminal.press(typed)
+        terminal.until(lambda text: "New limit" in text or "GiB →" in text)
+        terminal.press(answer)
+        terminal.until(lambda text: "New limit" not in text or "limit: 3G" in text)
+    assert limit_of(guard) == 1024 * MIB
+
+
 @pytest.mark.parametrize("typed, said", [("17M", "more than 17.0 MiB: its next requests would be refused; nothing is changed"), ("many", "limit=many is not limit=SIZE")])
 def test_limit_that_cannot_be_is_refused_with_the_reason(guard, held, watch, typed, said):
     held(40, limit="1G")
     with watch(columns=60) as terminal:
         terminal.shows("^> +job train")
-        terminal.press(f"L{typed}\n")
+        terminal.press("L")
+        terminal.shows("^New limit")
+        terminal.press(f"{typed}\n")
         terminal.until(lambda text: said in " ".join(text.split()))
     assert limit_of(guard) == 1024 * MIB

@@ -2,6 +2,9 @@
  * change.c - what the live screen changes, each time after a question: it sends SIGTERM to the chosen process or job, and
  * sets the limit of a job by sparkguard --set.
  *
+ * Pasted text is no answer: what was typed before the question is on the screen is discarded, and an answer with more
+ * behind it changes nothing.
+ *
  * Processes are held by descriptors (pidfd) from before the question on, so a number that the kernel gives to another
  * process meanwhile is not hit.
  */
@@ -194,6 +197,7 @@ static void let_go(struct watch_change *change)
     change->target = NULL;
     change->target_count = change->running_count = 0;
     change->asks = WATCH_ASKS_NOTHING;
+    change->is_on_screen = false;
 }
 
 static void ask_to_end(struct watch *watch)
@@ -373,6 +377,15 @@ bool watch_change_begin(struct watch *watch, int key)
     return true;
 }
 
+void watch_change_show(struct watch *watch)
+{
+    struct watch_change *change = &watch->change;
+    if (change->asks == WATCH_ASKS_NOTHING || change->is_on_screen)
+        return;
+    terminal_discard_input();
+    change->is_on_screen = true;
+}
+
 void watch_change_answer(struct watch *watch, int key)
 {
     struct watch_change *change = &watch->change;
@@ -382,7 +395,9 @@ void watch_change_answer(struct watch *watch, int key)
         return;
     }
     change->said[0] = '\0';
-    if (is_for_limit && is_enter && change->typed[0] != '\0')
+    if (terminal_has_input())
+        terminal_discard_input();
+    else if (is_for_limit && is_enter && change->typed[0] != '\0')
         set_limit(watch);
     else if (!is_for_limit && (key == 'y' || key == 'Y'))
         end_targets(watch);

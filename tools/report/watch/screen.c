@@ -373,6 +373,7 @@ void watch_draw(struct watch *watch)
     put_frame(watch, &style, &parts);
     fclose(style.stream);
     tool_adopt(frame.text);
+    watch_change_show(watch);
     fwrite(frame.text, 1, frame.bytes, stdout);
     fflush(stdout);
     tool_arena_release(mark);

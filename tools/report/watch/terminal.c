@@ -130,6 +130,20 @@ static int next_key(void)
     }
 }
 
+bool terminal_has_input(void)
+{
+    struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
+    return screen.has_keys && (screen.input_used < screen.input_count || poll(&ready, 1, 0) == 1);
+}
+
+void terminal_discard_input(void)
+{
+    screen.input_used = screen.input_count = 0;
+    screen.keys = (struct terminal_keys){.state = '\0'};
+    if (screen.has_keys)
+        (void)tcflush(STDIN_FILENO, TCIFLUSH);
+}
+
 /* ---- the screen -------------------------------------------------------------------------------------------------- */
 
 /* Also called after this program was stopped and another program used the terminal. */

@@ -48,6 +48,10 @@ void terminal_begin(void);
 void terminal_end(void);
 
 bool terminal_has_keys(void);
+/* Returns whether something was typed that no terminal_wait() has returned yet. */
+bool terminal_has_input(void);
+/* Discards it. */
+void terminal_discard_input(void);
 size_t terminal_rows(void);
 
 /* Waits for a key or another event until `deadline_ns` (CLOCK_MONOTONIC). A signal that ends programs restores the

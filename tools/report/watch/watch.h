@@ -49,6 +49,7 @@ enum watch_question { WATCH_ASKS_NOTHING, WATCH_ASKS_TO_END, WATCH_ASKS_FOR_LIMI
 /* A change that was asked for with a key, and what is said about it. */
 struct watch_change {
     enum watch_question asks;
+    bool is_on_screen;                     /* the question: what is typed from then on answers it */
     char said[2048];                       /* the question, or what came of it; "": nothing */
     char whom[SG_JOB_BYTES * 6 + 8];       /* a process or a job, printable */
     int *target;                           /* descriptors (pidfd) of the processes that get SIGTERM */
@@ -94,6 +95,8 @@ void watch_type(char *text, size_t capacity, int key);
 /* change.c: asks a question if the key is one that changes the chosen process or job. Returns whether it is. Forgets
  * what was said before. */
 bool watch_change_begin(struct watch *watch, int key);
+/* To be called before each frame: discards what was typed before the first one that shows the question. */
+void watch_change_show(struct watch *watch);
 /* Handles a key while a question is open. */
 void watch_change_answer(struct watch *watch, int key);
 
