@@ -70,6 +70,19 @@ def test_an_earlier_run_of_the_name_is_not_its_past(trained, make, watch):  # no
     assert heading.startswith("live, up to 10.0 GiB, limit 12.0 GiB, over 2 min 0 s")
 
 
+def test_refusal_of_an_earlier_run_has_no_mark(live, make, report, watch):  # noqa: F811
+    """The chart is longer than this run, so that it has the time of that refusal."""
+    now = time.time_ns()
+    earlier = make(pid=6, started_time_ns=now - 20 * SECOND, ended_time_ns=now - 10 * SECOND)
+    earlier.refusal("malloc", "heap", 9 * GIB, "reserve", usable=GIB, time_ns=now - 15 * SECOND).write(report.directory)
+    process = live(7, 4, started_time_ns=now - 5 * SECOND)
+    process.segment.refusal("malloc", "heap", 9 * GIB, "limit", usable=GIB, time_ns=now - 2 * SECOND)
+    process.hold(4)
+    with watch(QUICK, rows=45, columns=121, NO_COLOR="1") as terminal:
+        _, _, below = chart(terminal, "^live, up to")
+    assert "".join(below).count("▲") == 1
+
+
 def test_a_run_that_begins_meanwhile_has_no_past(make, live, report, watch):  # noqa: F811
     first = make(pid=1, state="running", job="train", started_time_ns=time.time_ns() - 20 * SECOND)
     first.domain("device", granted=8 * GIB, peak=8 * GIB).peak(device=8 * GIB)

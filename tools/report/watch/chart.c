@@ -177,7 +177,7 @@ static void end_marks(struct marks *marks, enum style_colour colour, const struc
     fprintf(style->stream, "%s%s", style_colour_off(style, colour), marks->has_any ? "\n" : "");
 }
 
-/* Prints a mark for each refused request, with its reason if there is space. The last ones are written first. */
+/* Prints a mark for each refused request of the last run, with its reason if there is space. The last ones are written first. */
 static void put_refusal_marks(const struct chart *chart, const struct model_job *job, int64_t shift_ns,
                               const struct style *style)
 {
@@ -185,7 +185,7 @@ static void put_refusal_marks(const struct chart *chart, const struct model_job 
     const struct model_process *process;
     marks.at = tool_allocate(marks.cells, sizeof *marks.at);
     DL_FOREACH (job->processes, process)
-        for (size_t i = process->refusal_count; i-- > 0;) {
+        for (size_t i = process->run + 1 == job->run_count ? process->refusal_count : 0; i-- > 0;) {
             const struct model_refusal *refusal = &process->refusals[i];
             put_mark(&marks, spark_cell(&chart->axis, refusal->time_ns - shift_ns), style->is_utf8 ? "▲" : "^",
                      model_reason_name[refusal->reason], style->is_utf8);
