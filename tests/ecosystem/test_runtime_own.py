@@ -32,6 +32,29 @@ def test_each_container_has_a_directory_of_its_own_with_a_size(image, runtime, t
     assert set(runtime.mounted()) == {"one", "other"}
 
 
+LOCK = """
+import fcntl, os, struct, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 1024, 0))
+"""
+
+
+def test_a_user_of_the_host_reads_locks_and_changes_nothing_of_a_container(build, runtime, bundle):
+    """Who may read a registry may lock it, and then the container's programs decide alone."""
+    runtime.create(bundle)
+    own = runtime.containers / "box"
+    for folder in (runtime.containers, *runtime.containers.parents):
+        if str(folder).startswith("/tmp/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    env = {**os.environ, "LD_PRELOAD": str(build / "libsparkguard.so"), "SPARKGUARD_DIR": str(own)}
+    subprocess.run([build / "tests/programs/admit_take", "malloc", "64M"], env=env, check=True, capture_output=True)
+    (segment,) = own.glob("*.segment")
+    for words in (["ls", own], ["cat", own / "machine.ledger"], ["cat", segment], ["python3", "-c", LOCK, own / "machine.ledger"], ["touch", own / "x"], ["rm", own / "x"]):
+        user = ["setpriv", f"--reuid={MEMBER}", f"--regid={MEMBER}", "--clear-groups"]
+        assert subprocess.run([*user, *words], capture_output=True).returncode != 0, words
+        assert subprocess.run(words, capture_output=True).returncode == 0, words
+
+
 ASKED = {"neither": (False, None), "the container alone": (True, None), "the container, and it is not allowed": (True, "no"), "the administrator alone": (False, "yes")}
 
 
