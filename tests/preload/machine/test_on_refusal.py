@@ -81,6 +81,22 @@ print(now - begin)
     assert 3 <= len(done.told) <= 2 + float(done.stdout)  # the first at once, one in each second, one at the end
 
 
+def test_the_look_at_the_end_runs_it_no_sooner(run, tmp_path):
+    """The program is refused again when it sees that the command has begun, and ends."""
+    done = run(
+        f"date +%s%N | tee {tmp_path}/told",
+        f"""
+import os, time
+ask()
+while not os.path.exists("{tmp_path}/told") or not os.path.getsize("{tmp_path}/told"):
+    time.sleep(0.001)  # poll: the launcher looks once a second
+ask()
+""",
+    )
+    begun, *again = map(int, done.told)
+    assert len(again) <= 1 and all(later - begun > 2e8 for later in again), done.told  # of the second, date itself may take much
+
+
 def test_a_child_of_the_program_is_of_the_job_and_an_earlier_run_is_not(run):
     """The records of the first run lie there still, with a refusal of theirs."""
     assert len(run("echo told", "ask()").told) == 1
