@@ -144,6 +144,17 @@ static void forget_small(const struct launch *launch)
             (void)unlink(process->segment_path);
 }
 
+/* Returns the resident anonymous memory of this tool: its child had as much until it became the program, and the kernel
+ * takes that into the program's largest size. */
+static uint64_t own_resident_bytes(void)
+{
+    struct procfs_stat stat;
+    uint64_t bytes = SG_UNKNOWN;
+    if (procfs_stat((uint32_t)getpid(), &stat) == 0)
+        bytes = procfs_resident_bytes((uint32_t)getpid(), stat.start_ticks);
+    return bytes != SG_UNKNOWN ? bytes : 0;
+}
+
 static char *name_of(const char *command)
 {
     char *name = text_printable(command, false);
@@ -173,7 +184,8 @@ static char *find_sign(const struct sweep *sweep, const struct sweep_run *run, c
     if (found->client != NULL)
         return text_format("%s ran unguarded: its work is done by a process elsewhere, which is not on record",
                            name_of(found->client->command));
-    if (found->resident_bytes != SG_UNKNOWN && launch->children_bytes >= bytes_add(found->resident_bytes, OTHER_BYTES))
+    uint64_t known_bytes = bytes_max(found->resident_bytes, own_resident_bytes());
+    if (found->resident_bytes != SG_UNKNOWN && launch->children_bytes >= bytes_add(known_bytes, OTHER_BYTES))
         return text_format("%s, or a program that it started, held %s and ran unguarded: it " LOST, program,
                            text_size(size, launch->children_bytes));
     if (lost_bytes >= ELSEWHERE_BYTES)
