@@ -1,6 +1,7 @@
 """sparkguard-report --watch changes what it shows: SIGTERM to the chosen process or job, a new limit, each after a question."""
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from lib.units import MIB
-from lib.waiting import wait_until
 from screen import Terminal
 from watching import live  # noqa: F401 - a fixture
 
@@ -175,23 +175,23 @@ def test_process_in_depth_is_the_one_that_is_meant(held, watch):
 class Newcomer:
     """Another process with a number that has become free, as one may get it some time later."""
 
-    def __init__(self, number):
-        self.number, self.process = number, None
-        wait_until(self.begin, f"a process {number}")
+    CLONE3 = 435
 
-    def begin(self):
-        try:
-            Path("/proc/sys/kernel/ns_last_pid").write_text(str(self.number - 1))
-        except OSError:
-            pytest.skip("which number a process gets cannot be chosen here")
-        self.process = subprocess.Popen(["sleep", "600"])  # ends with the test
-        if self.process.pid != self.number:  # another program was faster
-            self.end()
-        return self.process.pid == self.number
+    def __init__(self, number):
+        wanted = ctypes.c_int32(number)
+        arguments = (ctypes.c_uint64 * 11)(0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(wanted), 1, 0)
+        self.number = ctypes.CDLL(None, use_errno=True).syscall(self.CLONE3, arguments, ctypes.sizeof(arguments))
+        if self.number == 0:
+            os.execvp("sleep", ["sleep", "600"])  # holds: until end()
+        if self.number != number:
+            pytest.skip(f"no process can be given the number here: {os.strerror(ctypes.get_errno())}")
+
+    def lives(self):
+        return os.waitpid(self.number, os.WNOHANG) == (0, 0)
 
     def end(self):
-        self.process.kill()
-        self.process.wait()
+        os.kill(self.number, signal.SIGKILL)
+        os.waitpid(self.number, 0)
 
 
 @needs_root
@@ -207,7 +207,7 @@ def test_number_that_another_process_has_got_since_the_question_is_not_hit(held,
         try:
             terminal.press("y")
             text = terminal.shows(f"{REFUSES}|SIGTERM is sent")
-            assert f"{REFUSES}: it has ended meanwhile" in text and newcomer.process.poll() is None
+            assert f"{REFUSES}: it has ended meanwhile" in text and newcomer.lives()
         finally:
             newcomer.end()
 
