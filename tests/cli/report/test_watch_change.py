@@ -66,16 +66,22 @@ def watch(guard):
     return begin
 
 
-def choose(terminal, number, text="python"):
-    """Moves to the row of that process."""
-    terminal.press("g")
-    for _ in range(9):
-        if any(line.startswith(">") and line[1:].split()[0] == str(number) for line in terminal.shows(f"^>.*{text}|^>").splitlines()):
+def rows_of(text, number):
+    """The row with the mark, its first word, and the row of that process; None for what is not there."""
+    lines = text.splitlines()
+    words = [line[1:].split()[:1] for line in lines]
+    marked = next((row for row, line in enumerate(lines) if line.startswith(">")), None)
+    return marked, words[marked] if marked is not None else None, words.index([str(number)]) if [str(number)] in words else None
+
+
+def choose(terminal, number):
+    """Moves the mark to the row of that process, a key at a time: the next one is pressed when the last has been obeyed."""
+    while True:
+        marked, word, wanted = rows_of(terminal.until(lambda text: None not in rows_of(text, number)), number)
+        if marked == wanted:
             return
-        frame = terminal.screen.frames
-        terminal.press("j")
-        terminal.until(lambda _, frame=frame: terminal.screen.frames > frame)
-    raise AssertionError(terminal.screen.text())
+        terminal.press("j" if marked < wanted else "k")
+        terminal.until(lambda text, word=word: rows_of(text, number)[1] not in (word, None))
 
 
 # ---- SIGTERM ----
