@@ -192,7 +192,7 @@ endif
 sanitize: ## core and tools under ASan+UBSan, the core under TSan (TOUCHED=1: of the tools' tests those that a change touched)
 	$(Q)scripts/install-deps build test
 	$(Q)$(MAKE) --no-print-directory library
-	$(Q)$(MAKE) --no-print-directory SAN=address tools unit fuzz build/address/tests/programs/host_deny
+	$(Q)$(MAKE) --no-print-directory SAN=address tools manual unit fuzz build/address/tests/programs/host_deny
 	$(Q)cp build/libsparkguard.so build/address/
 	$(Q)BUILD=build/address tests/run --unit
 	$(Q)targets="$$($(TOUCHED_OF) sanitize)" && if [ -n "$$targets" ]; then BUILD=build/address tests/run $$targets; fi
