@@ -37,10 +37,11 @@ int64_t sweep_newest_start(const char *job)
 {
     const struct model_scope scope = {.job = job, .wants_containers = true};
     const struct model *model = model_build(&scope);
+    const struct model_job *each;
     const struct model_process *process;
     int64_t newest_ns = 0;
-    if (model->jobs != NULL)
-        DL_FOREACH (model->jobs->processes, process)
+    DL_FOREACH (model->jobs, each)
+        DL_FOREACH (each->processes, process)
             newest_ns = process->started_ns > newest_ns ? process->started_ns : newest_ns;
     return newest_ns;
 }
@@ -63,28 +64,32 @@ static bool is_of_run(const struct launch *launch, const struct model_process *p
     return newest_before_ns != NULL ? process->started_ns > *newest_before_ns : launch_is_of_run(launch, process);
 }
 
+static void add_process(struct sum *sum, const struct model_process *process, int unified)
+{
+    uint64_t device = unified == 0 ? process->domain[SG_DOMAIN_DEVICE].at_peak_bytes : 0;
+    sum->process_count++;
+    sum->refused_count = bytes_add(sum->refused_count, process->refused_count);
+    sum->peak_bytes = bytes_max(sum->peak_bytes, process->peak_bytes);
+    sum->machine_bytes = bytes_max(sum->machine_bytes, bytes_less(process->peak_bytes, device));
+    if (process->unaccounted_bytes != SG_UNKNOWN)
+        sum->unaccounted_bytes = bytes_add(sum->unaccounted_bytes, process->unaccounted_bytes);
+    sum->is_watchdogs = sum->is_watchdogs || process->watchdog != MODEL_NO_WATCHDOG;
+    sum->is_unguarded = sum->is_unguarded || !process->is_guarding;
+    for (size_t i = 0; i < process->refusal_count; i++)
+        if (sum->refusal == NULL || process->refusals[i].time_ns >= sum->refusal->time_ns)
+            sum->refusal = &process->refusals[i];
+}
+
+/* Containers of one job's name have a job each. */
 static struct sum sum_run(const struct model *model, const struct launch *launch, const int64_t *newest_before_ns)
 {
     struct sum sum = {.refusal = NULL};
+    const struct model_job *each;
     const struct model_process *process;
-    if (model->jobs == NULL)
-        return sum;
-    DL_FOREACH (model->jobs->processes, process) {
-        if (!is_of_run(launch, process, newest_before_ns))
-            continue;
-        uint64_t device = model->machine.unified == 0 ? process->domain[SG_DOMAIN_DEVICE].at_peak_bytes : 0;
-        sum.process_count++;
-        sum.refused_count = bytes_add(sum.refused_count, process->refused_count);
-        sum.peak_bytes = bytes_max(sum.peak_bytes, process->peak_bytes);
-        sum.machine_bytes = bytes_max(sum.machine_bytes, bytes_less(process->peak_bytes, device));
-        if (process->unaccounted_bytes != SG_UNKNOWN)
-            sum.unaccounted_bytes = bytes_add(sum.unaccounted_bytes, process->unaccounted_bytes);
-        sum.is_watchdogs = sum.is_watchdogs || process->watchdog != MODEL_NO_WATCHDOG;
-        sum.is_unguarded = sum.is_unguarded || !process->is_guarding;
-        for (size_t i = 0; i < process->refusal_count; i++)
-            if (sum.refusal == NULL || process->refusals[i].time_ns >= sum.refusal->time_ns)
-                sum.refusal = &process->refusals[i];
-    }
+    DL_FOREACH (model->jobs, each)
+        DL_FOREACH (each->processes, process)
+            if (is_of_run(launch, process, newest_before_ns))
+                add_process(&sum, process, model->machine.unified);
     return sum;
 }
 
