@@ -208,17 +208,14 @@ static bool read_weights_of(struct fits_model *model, const char *folder)
     static const char index[] = "model.safetensors.index.json";
     list_names(tensors, folder, "*.safetensors");
     list_names(ggufs, folder, "*.gguf");
-    char *path = NULL;
-    bool is_read = true;
     if (is_there(folder, index))
-        is_read = read_index(model, folder, path = join(folder, index));
-    else if (tensors->count > 0)
-        is_read = read_safetensors_of(model, folder, tensors);
-    else if (ggufs->count > 0) {
-        const char *only = only_gguf(model, ggufs);
-        is_read = only != NULL && read_gguf(model, path = join(folder, only));
-    }
-    return is_read;
+        return read_index(model, folder, join(folder, index));
+    if (tensors->count > 0)
+        return read_safetensors_of(model, folder, tensors);
+    if (ggufs->count == 0)
+        return true;
+    const char *only = only_gguf(model, ggufs);
+    return only != NULL && read_gguf(model, join(folder, only));
 }
 
 static bool read_folder(struct fits_model *model, const char *folder)
