@@ -289,37 +289,37 @@ def test_limit_of_the_chosen_job_is_asked_for_and_set(guard, held, watch, in_dep
         assert limit_of(guard) == 3072 * MIB
 
 
+@contextlib.contextmanager
+def job_keeps_its_limit(guard, held, watch, **size):
+    held(40, limit="1G")
+    with watch(**size) as terminal:
+        terminal.shows("^> +job train")
+        yield terminal
+    assert limit_of(guard) == 1024 * MIB
+
+
 @pytest.mark.parametrize("keys", ["2G\x1b", "\n"])
 def test_limit_that_is_not_entered_is_not_set(guard, held, watch, keys):
-    held(40, limit="1G")
-    with watch() as terminal:
-        terminal.shows("^> +job train")
+    with job_keeps_its_limit(guard, held, watch) as terminal:
         terminal.press("L")
         terminal.shows("^New limit")
         terminal.press(keys)
         terminal.until(lambda text: "New limit" not in text and "q quit" in text)
-    assert limit_of(guard) == 1024 * MIB
 
 
 @pytest.mark.parametrize("typed, answer", [("L2G\n", "\x1b"), ("L", "2G\nL3G")])
 def test_pasted_text_sets_no_limit(guard, held, watch, typed, answer):
-    held(40, limit="1G")
-    with watch() as terminal:
-        terminal.shows("^> +job train")
+    with job_keeps_its_limit(guard, held, watch) as terminal:
         terminal.press(typed)
         terminal.until(lambda text: "New limit" in text or "GiB →" in text)
         terminal.press(answer)
         terminal.until(lambda text: "New limit" not in text or "limit: 3G" in text)
-    assert limit_of(guard) == 1024 * MIB
 
 
 @pytest.mark.parametrize("typed, said", [("17M", "more than 17.0 MiB: its next requests would be refused; nothing is changed"), ("many", "limit=many is not limit=SIZE")])
 def test_limit_that_cannot_be_is_refused_with_the_reason(guard, held, watch, typed, said):
-    held(40, limit="1G")
-    with watch(columns=60) as terminal:
-        terminal.shows("^> +job train")
+    with job_keeps_its_limit(guard, held, watch, columns=60) as terminal:
         terminal.press("L")
         terminal.shows("^New limit")
         terminal.press(f"{typed}\n")
         terminal.until(lambda text: said in " ".join(text.split()))
-    assert limit_of(guard) == 1024 * MIB
