@@ -1,14 +1,15 @@
 /*
- * sparkguard_defaults.h - the user's file of defaults: values of options that neither a variable nor an option of a tool
- * sets.
+ * sparkguard_defaults.h - the user's file of defaults: values of options that neither a variable nor an option of a
+ * tool sets.
  *
  *   # $XDG_CONFIG_HOME/sparkguard.conf, else ~/.config/sparkguard.conf
  *   reserve = 12G
  *   limit = 64G
  *   history = off
  *
- * Library and tools read it by sg_options_read_defaults() (base/options.h). A line that cannot be read has no effect; of
- * lines that set one option the last counts. All functions are pure: any thread, before set-up, any signal handler.
+ * Library and tools read it by sg_options_read_defaults() (base/options.h). A line that cannot be read has no effect;
+ * of lines that set one option the last counts. All functions are pure: any thread, before set-up, any signal
+ * handler.
  */
 #ifndef SPARKGUARD_DEFAULTS_H
 #define SPARKGUARD_DEFAULTS_H

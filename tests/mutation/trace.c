@@ -1,7 +1,8 @@
-/* Notes which code of the library and the tools runs: linked in by `make TRACED=1`, called by the compiler's instrumentation at the
- * begin of each basic block. Where the variable MUTATE_TRACE names a folder, each object has a file in it, named by its build ID: a
- * byte for each 4 bytes of code, 1 where the block that returns there has run. Processes share the file; so does a child after fork.
- * Async-signal-safe, uses no memory of the heap and no thread-local storage but errno, which stays as it was. */
+/* Notes which code of the library and the tools runs: linked in by `make TRACED=1`, called by the compiler's
+ * instrumentation at the begin of each basic block. Where the variable MUTATE_TRACE names a folder, each object has a
+ * file in it, named by its build ID: a byte for each 4 bytes of code, 1 where the block that returns there has run.
+ * Processes share the file; so does a child after fork. Async-signal-safe, uses no memory of the heap and no
+ * thread-local storage but errno, which stays as it was. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>

@@ -7,7 +7,8 @@
 /* The first argument of a launcher that waits for a claim, with the number of its socket. The program follows. */
 #define COMMAND_IN_CLAIM "--in-claim="
 
-/* Returns the program's command line in that of a launcher that waits for a claim; NULL: it is none of such a launcher. */
+/* Returns the program's command line in that of a launcher that waits for a claim; NULL: it is none of such a
+ * launcher. */
 char *command_in_claim(char *command);
 
 /* Returns how the tool `name` is typed where this one was, for commands that messages suggest: "sparkguard-report" if

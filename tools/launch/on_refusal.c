@@ -52,8 +52,8 @@ static bool read_at(int fd, size_t offset, void *to, size_t bytes)
     return pread(fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* Whether the file is a record of this job: regular, of this user and of this ABI version. The owner of a file cannot be
- * forged, so that nobody else's records are believed. */
+/* Whether the file is a record of this job: regular, of this user and of this ABI version. The owner of a file cannot
+ * be forged, so that nobody else's records are believed. */
 static bool is_of_job(int fd, const struct launch *launch, struct sg_slot *slot)
 {
     char job[SG_JOB_BYTES + 1] = "";

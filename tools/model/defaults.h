@@ -6,9 +6,9 @@
 
 #include "base/options.h"
 
-/* Puts the defaults into the environment, for options that no variable sets: this tool then has them wherever it looks,
- * and so have the programs that it starts. Says on stderr that the file, or its first wrong line, has no effect; NULL as
- * the name of the tool: says nothing. Further calls do nothing. */
+/* Puts the defaults into the environment, for options that no variable sets: this tool then has them wherever it
+ * looks, and so have the programs that it starts. Says on stderr that the file, or its first wrong line, has no
+ * effect; NULL as the name of the tool: says nothing. Further calls do nothing. */
 void defaults_take(const char *tool);
 
 /* Returns the file as defaults_take() has found it. */

@@ -139,8 +139,8 @@ static void put_device_lines(const struct model_machine *machine, const struct s
     }
 }
 
-/* Returns how a claim is named: by its job; without a name of the job by the command, or by its process's number. Behind
- * the job of a claim that waits the command is told, since that does not run yet. */
+/* Returns how a claim is named: by its job; without a name of the job by the command, or by its process's number.
+ * Behind the job of a claim that waits the command is told, since that does not run yet. */
 static char *name_of_claim(const struct model_claim *claim, const char *size, const struct style *style)
 {
     char *job = claim->job != NULL ? text_printable(claim->job, style->is_utf8) : NULL;

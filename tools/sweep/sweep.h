@@ -203,8 +203,8 @@ struct sweep_sample {
 struct sweep_sample sweep_take_sample(const char *job, bool is_container);
 /* Returns when the newest process on record of the sweep's job has begun; 0: none is on record. */
 int64_t sweep_newest_start(const char *job);
-/* Fills peak, needed, headroom, refusals, status and note of a run that has ended. Of a container, `newest_before_ns` is
- * what sweep_newest_start() said before the run; else NULL. */
+/* Fills peak, needed, headroom, refusals, status and note of a run that has ended. Of a container, `newest_before_ns`
+ * is what sweep_newest_start() said before the run; else NULL. */
 void sweep_measure(struct sweep_run *run, const struct launch *launch, const int64_t *newest_before_ns,
                    uint64_t least_headroom, uint64_t most_held);
 /* Returns which process keeps the machine from being clean, "" if none. */

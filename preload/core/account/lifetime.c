@@ -14,8 +14,9 @@
 
 #include <sys/resource.h>
 
-/* Whether the record is to be removed: the process leaves no evidence, and it exited or is a forked child that execs. No
- * record of a sweep is. A program that replaced itself keeps its record; a child that was forked only to exec another program does not. */
+/* Whether the record is to be removed: the process leaves no evidence, and it exited or is a forked child that execs.
+ * No record of a sweep is. A program that replaced itself keeps its record; a child that was forked only to exec
+ * another program does not. */
 static bool leaves_nothing(enum sg_state state)
 {
     return !sg_segment_is_evidence() && !sg_options.is_record_kept &&

@@ -17,8 +17,8 @@ void sg_refusal_report(const struct sg_request *request, const struct sg_answer 
  * is written, no lock taken and no system call made. Any thread. */
 bool sg_refusal_repeats(const struct sg_request *request);
 
-/* Bytes that were missing for the request by the constraint that decided; 0: it asks for more than there is, or unknown.
- * Any thread. */
+/* Bytes that were missing for the request by the constraint that decided; 0: it asks for more than there is, or
+ * unknown. Any thread. */
 uint64_t sg_refusal_missing_bytes(const struct sg_request *request, const struct sg_answer *answer);
 
 /* The last line of this process. Approximate while two threads print at once. For refusal.c and the functions below. */

@@ -62,18 +62,18 @@ void sg_options_read(char *const *environment);
 /* The same for a tool: reports nothing. */
 void sg_options_read_quietly(char *const *environment);
 
-/* Takes over the user's defaults (sparkguard_defaults.h) for options that no variable sets: once, before the first decision,
- * so that a program that asks for little never looks for the file. The job's first process reports what has no effect,
- * unless a launcher has. `path`: of the file; NULL: by the environment that this process began with. Under the decision
- * lock. */
+/* Takes over the user's defaults (sparkguard_defaults.h) for options that no variable sets: once, before the first
+ * decision, so that a program that asks for little never looks for the file. The job's first process reports what has
+ * no effect, unless a launcher has. `path`: of the file; NULL: by the environment that this process began with. Under
+ * the decision lock. */
 void sg_options_take_defaults(const char *path);
 
 /* Stores the path of that file, by the values of XDG_CONFIG_HOME and HOME, which may be NULL; "": none is known. */
 void sg_options_name_defaults(char path[SG_DEFAULTS_PATH_BYTES], const char *config_home, const char *home);
 
 /* Reads that file, and returns out->state. A regular file of this user or of root is believed that not everybody may
- * write: with the HOME of somebody else, as under sudo, it has no effect. *out must be zero; where there is no file it is
- * left alone. */
+ * write: with the HOME of somebody else, as under sudo, it has no effect. *out must be zero; where there is no file
+ * it is left alone. */
 enum sg_defaults_state sg_options_read_defaults(struct sg_defaults *out, const char *path);
 
 /* Whether all options are read. */

@@ -10,9 +10,9 @@
  * and shows what it does not cover: memory that is freed and taken again between the readings, and a process that is
  * killed. Its memory counts as held until its entry is marked dead; only a look before a refusal asks the kernel.
  *
- * Cost: a pass over the registry after the kernel's figures, at any number of claims, and for each job with a claim one
- * over the ranges of shared memory. The first reading is part of the pass that sums up the peers. A member of a group may write any number of claims into the registry, so the jobs that count are
- * bounded.
+ * Cost: a pass over the registry after the kernel's figures, at any number of claims, and for each job with a claim
+ * one over the ranges of shared memory. The first reading is part of the pass that sums up the peers. A member of a
+ * group may write any number of claims into the registry, so the jobs that count are bounded.
  *
  * All functions need the decision lock, except where noted.
  */
@@ -37,8 +37,8 @@ void sg_claims_read(uint32_t number, const struct sg_registry_entry *entry);
 void sg_claims_keep(void);
 
 /* The second reading. Adds the rest of each claim of another job to the sums of the machine and of this process's
- * cgroups, and sets own_claim_bytes; call it after the kernel's figures were read. `is_examined`: what an ending process holds is in
- * doubt; reads /proc for each process of a job with a claim that holds 1 MiB or more. */
+ * cgroups, and sets own_claim_bytes; call it after the kernel's figures were read. `is_examined`: what an ending
+ * process holds is in doubt; reads /proc for each process of a job with a claim that holds 1 MiB or more. */
 void sg_claims_end(struct sg_peers *peers, bool is_examined);
 
 /* What is left of the claim in entry `number` for certain, as sg_claims_end() has read it; 0: no granted claim. Also of
@@ -67,7 +67,8 @@ long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share);
  * stopped. */
 uint64_t sg_claims_count_before(void);
 
-/* Whether SG_CLAIM_JOBS other jobs have granted claims and this process's has none, so that its claim would not count. */
+/* Whether SG_CLAIM_JOBS other jobs have granted claims and this process's has none, so that its claim would not
+ * count. */
 bool sg_claims_are_full(void);
 
 /* Grants the queued claim; or gives it up. */

@@ -161,8 +161,8 @@ static inline bool sg_entry_is_process(const struct sg_registry_entry *entry)
     return (sg_load_relaxed(&entry->slot.flags) & (SG_SLOT_JOB | SG_SLOT_HELPER)) == 0;
 }
 
-/* Whether the entry is a live process of its job whose program goes on. One that has called exec does not count: the new
- * program has an entry of its own. Any thread. */
+/* Whether the entry is a live process of its job whose program goes on. One that has called exec does not count: the
+ * new program has an entry of its own. Any thread. */
 static inline bool sg_entry_is_running(const struct sg_registry_entry *entry)
 {
     return sg_entry_is_live(entry) && sg_entry_is_process(entry) && sg_load(&entry->slot.state) != SG_STATE_REPLACED;

@@ -1,6 +1,6 @@
 /*
- * test_defaults.c - the user's file of defaults (libsparkguard(7), DEFAULTS): what it may say, whom it is believed of, and
- * what goes before it.
+ * test_defaults.c - the user's file of defaults (libsparkguard(7), DEFAULTS): what it may say, whom it is believed
+ * of, and what goes before it.
  */
 #include "fixture.h"
 

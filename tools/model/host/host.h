@@ -105,7 +105,8 @@ enum host_why {
 /* Words for a table; NULL for HOST_WHY_UNKNOWN. */
 extern const char *const host_why_text[HOST_WHY_COUNT];
 
-/* Returns the command line of a process, its arguments separated by blanks, cut to a record's size; NULL: it has none. */
+/* Returns the command line of a process, its arguments separated by blanks, cut to a record's size; NULL: it has
+ * none. */
 char *host_command(uint32_t pid);
 /* Returns the value of a variable with which a process was started; NULL: not set, or it cannot be read. */
 char *host_variable(uint32_t pid, const char *name);

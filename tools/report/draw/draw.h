@@ -36,8 +36,8 @@ double draw_y(const struct draw_field *field, uint64_t bytes);
 /* Returns the top of a scale: a little above the highest value, and above 0. */
 uint64_t draw_scale_top(uint64_t bytes);
 
-/* Returns a limit (SG_UNKNOWN: none) that the scale should reach, 0 if it should not: one far above the bytes would make
- * them flat. */
+/* Returns a limit (SG_UNKNOWN: none) that the scale should reach, 0 if it should not: one far above the bytes would
+ * make them flat. */
 uint64_t draw_near_limit(uint64_t limit_bytes, uint64_t most_bytes);
 
 /* Draws the line of a limit between two edges, with its words; of one above the scale the words alone. */

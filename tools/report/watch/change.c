@@ -1,6 +1,6 @@
 /*
- * change.c - what the live screen changes, each time after a question: it sends SIGTERM to the chosen process or job, and
- * sets the limit of a job by sparkguard --set.
+ * change.c - what the live screen changes, each time after a question: it sends SIGTERM to the chosen process or job,
+ * and sets the limit of a job by sparkguard --set.
  *
  * Pasted text is no answer: what was typed before the question is on the screen is discarded, and an answer with more
  * behind it changes nothing.
@@ -106,8 +106,8 @@ static int send_signal(int target, int number)
 }
 
 /* Returns whether the process maps the record, as the guard in it does. Without that a record, which its owner or a
- * container may fill with anything, could name any process, and root may signal all of them. Who may not see which files
- * a process maps compares their names. */
+ * container may fill with anything, could name any process, and root may signal all of them. Who may not see which
+ * files a process maps compares their names. */
 static bool wrote_record(const struct model_process *process, uint32_t pid)
 {
     char path[PROCFS_PATH_CAPACITY];

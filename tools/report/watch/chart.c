@@ -177,7 +177,8 @@ static void end_marks(struct marks *marks, enum style_colour colour, const struc
     fprintf(style->stream, "%s%s", style_colour_off(style, colour), marks->has_any ? "\n" : "");
 }
 
-/* Prints a mark for each refused request of the last run, with its reason if there is space. The last ones are written first. */
+/* Prints a mark for each refused request of the last run, with its reason if there is space. The last ones are
+ * written first. */
 static void put_refusal_marks(const struct chart *chart, const struct model_job *job, int64_t shift_ns,
                               const struct style *style)
 {
