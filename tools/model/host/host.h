@@ -108,7 +108,8 @@ extern const char *const host_why_text[HOST_WHY_COUNT];
 /* Returns the command line of a process, its arguments separated by blanks, cut to a record's size; NULL: it has
  * none. */
 char *host_command(uint32_t pid);
-/* Returns the value of a variable with which a process was started; NULL: not set, or it cannot be read. */
+/* Returns the value of a variable with which a process was started; NULL: not set, or it cannot be read. Main thread
+ * alone. */
 char *host_variable(uint32_t pid, const char *name);
 /* Returns why a process does not have the library of that base name. One thread at a time. */
 enum host_why host_why_not_loaded(uint32_t pid, const char *library);

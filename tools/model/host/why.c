@@ -23,14 +23,16 @@ const char *const host_why_text[HOST_WHY_COUNT] = {
     [HOST_WHY_ELSEWHERE] = "guarded in another directory",
 };
 
-static char variables[1 << 17]; /* of one process; the kernel takes longer environments, which are cut */
+enum { VARIABLES_CAPACITY = 1 << 17 }; /* the kernel takes longer environments, which are cut */
+
+static char variables[VARIABLES_CAPACITY]; /* of one process, for host_why_not_loaded() and host_why_unguarded() */
 
 /* Returns the number of bytes read, or a value below 1. */
-static long read_variables(uint32_t pid)
+static long read_variables(uint32_t pid, char text[VARIABLES_CAPACITY])
 {
     char path[PROCFS_PATH_CAPACITY];
     snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/environ", procfs_live_root, pid);
-    return procfs_read_text(path, variables, sizeof variables);
+    return procfs_read_text(path, text, VARIABLES_CAPACITY);
 }
 
 /* Returns whether a process waits in the kernel and no signal reaches it. Its mappings and its environment may not be
@@ -57,9 +59,10 @@ char *host_command(uint32_t pid)
 
 char *host_variable(uint32_t pid, const char *name)
 {
+    static char all[VARIABLES_CAPACITY]; /* not `variables`, which the launcher's scans use meanwhile */
     const size_t length = strlen(name);
-    long left = is_stuck(pid) ? 0 : read_variables(pid);
-    for (const char *at = variables; left > 0;) {
+    long left = is_stuck(pid) ? 0 : read_variables(pid, all);
+    for (const char *at = all; left > 0;) {
         size_t bytes = strnlen(at, (size_t)left);
         if (bytes > length && strncmp(at, name, length) == 0 && at[length] == '=')
             return text_copy(at + length + 1, bytes - length - 1);
@@ -82,7 +85,7 @@ enum host_why host_why_not_loaded(uint32_t pid, const char *library)
         return HOST_WHY_STATIC;
     if (elf_is_of_musl(&facts))
         return HOST_WHY_MUSL;
-    long length = read_variables(pid);
+    long length = read_variables(pid, variables);
     bool is_named = length > 0 && memmem(variables, (size_t)length, library, strlen(library)) != NULL;
     return is_named ? HOST_WHY_NOT_FOUND : HOST_WHY_NO_PRELOAD;
 }
@@ -95,9 +98,9 @@ enum host_why host_why_unguarded(uint32_t pid)
     if (!procfs_maps(pid, library)) {
         enum host_why why = host_why_not_loaded(pid, library);
         /* an unreadable environment says nothing */
-        return why == HOST_WHY_NO_PRELOAD && read_variables(pid) < 0 ? HOST_WHY_UNKNOWN : why;
+        return why == HOST_WHY_NO_PRELOAD && read_variables(pid, variables) < 0 ? HOST_WHY_UNKNOWN : why;
     }
-    long length = read_variables(pid);
+    long length = read_variables(pid, variables);
     bool is_disabled = length > 0 && memmem(variables, (size_t)length, disabled, sizeof disabled) != NULL;
     return is_disabled ? HOST_WHY_DISABLED : HOST_WHY_ELSEWHERE;
 }
