@@ -282,7 +282,6 @@ void model_machine_fill(struct model *model)
                                       .claimed_bytes = observed->at[0].claimed_bytes,
                                       .limit_left_bytes = observed->left_bytes,
                                       .is_limit_bound = observed->is_limit_bound};
-    model_claims_name_rest(&model->claims);
     bool is_known = fill_kernel(machine, observed);
     ask_processes(model, machine);
     sum_processes(model, machine);

@@ -362,8 +362,10 @@ struct model *model_build(const struct model_scope *scope)
     model_other_directories_fill(model);
     model_machine_fill(model);
     model_places_fill(model);
-    if (scope->wants_unguarded)
+    if (scope->wants_unguarded) {
+        model_claims_name_rest(&model->claims);
         model_unguarded_fill(model, scope->wants_devices);
+    }
     model_select(model, scope);
     if (scope->wants_verdicts)
         model_verdicts_fill(model); /* before processes are removed: a verdict is about the whole run */

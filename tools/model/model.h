@@ -250,7 +250,7 @@ struct model_scope {
     bool is_last;
     int64_t since_ns;      /* only jobs last seen at or after this time; 0: all */
     uint64_t joins;        /* hash of the job that a process would begin in, whose limit counts; 0: a job of its own */
-    bool wants_unguarded;  /* also list unguarded processes */
+    bool wants_unguarded;  /* also list unguarded processes, and name claims that no record has named */
     bool wants_devices;    /* also ask NVML for their device memory */
     bool wants_history;    /* also read the history of the first directory */
     bool wants_containers; /* also read the containers' own directories, where others are named */
