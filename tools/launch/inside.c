@@ -6,12 +6,15 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/text.h"
+#include "launch/launch.h"
 
 char *launch_own_path(void)
 {
@@ -23,6 +26,16 @@ void launch_find_export(const char *name, void *function, size_t size)
 {
     const void *symbol = dlsym(RTLD_DEFAULT, name);
     memcpy(function, &symbol, size);
+}
+
+void launch_become_shell(const char *command)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setenv(sg_option_table[SG_OPTION_DISABLE].variable, "1", 1);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(LAUNCH_NOT_FOUND);
 }
 
 uint64_t launch_now_ns(void)

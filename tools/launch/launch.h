@@ -37,30 +37,23 @@ struct launch_children {
     const char *unguarded_advice; /* why it ran unguarded, and what to do; the end of a sentence that its name begins */
 };
 
-/* --on-refusal. */
-struct launch_refusal {
-    const char *command; /* NULL: none */
-    pid_t helper;        /* 0: none */
-    int to_helper;       /* a pipe; the helper ends when this end is closed */
-};
-
 struct launch {
     const char *value[SG_OPTION_COUNT]; /* values from the command line, else NULL */
     const char *library;                /* --library */
     const char *library_name;           /* base name of the library's file */
     bool is_quiet;
-    const char *set_job;             /* --set: then `program` is what is to be set */
-    bool is_forced;                  /* --force */
-    bool is_check;                   /* --check */
-    bool is_json;                    /* --json */
-    bool is_cuda;                    /* --cuda */
-    bool has_hints;                  /* --hints */
-    uint64_t jail_bytes;             /* --jail; 0: none */
-    struct launch_claim claim;       /* --claim and what belongs to it */
-    struct launch_pressure pressure; /* --on-pressure */
-    struct launch_refusal refusal;   /* --on-refusal */
-    unsigned complaints;             /* number of invalid values */
-    char **program;                  /* program and arguments, NULL-terminated */
+    const char *set_job;           /* --set: then `program` is what is to be set */
+    bool is_forced;                /* --force */
+    bool is_check;                 /* --check */
+    bool is_json;                  /* --json */
+    bool is_cuda;                  /* --cuda */
+    bool has_hints;                /* --hints */
+    uint64_t jail_bytes;           /* --jail; 0: none */
+    struct launch_claim claim;     /* --claim and what belongs to it */
+    struct launch_helper pressure; /* --on-pressure */
+    struct launch_helper refusal;  /* --on-refusal */
+    unsigned complaints;           /* number of invalid values */
+    char **program;                /* program and arguments, NULL-terminated */
 
     bool is_new_job; /* the child is the job's first process */
     char job[64];
@@ -174,8 +167,7 @@ void launch_children_end(struct launch *launch);
 
 /* ---- on_refusal.c: --on-refusal ---- */
 
-/* Starts the helper; job, directory and started_ns must be known. Prints a warning if it cannot be started: the program
- * runs all the same. */
+/* Starts the helper; job, directory and started_ns must be known. */
 void launch_refusal_begin(struct launch *launch);
 /* Lets the helper look at the records for a last time, and waits for it, but not for a command that it has started. */
 void launch_refusal_end(struct launch *launch);

@@ -11,16 +11,15 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/tool.h"
+#include "launch/inside.h"
 #include "launch/launch.h"
 #include "model/model.h"
 #include "model/segment_reader.h"
@@ -39,13 +38,6 @@ struct found {
     struct sg_refusal refusal; /* the latest that was not told; its time is 0 if there is none */
     uint32_t pid;
 };
-
-static int64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * SECOND_NS + now.tv_nsec;
-}
 
 static bool read_at(int fd, size_t offset, void *to, size_t bytes)
 {
@@ -108,13 +100,9 @@ static void copy_call(char *to, const char call[SG_CALL_BYTES])
     to[length] = '\0';
 }
 
-/* Becomes the command, unguarded: it must not be refused memory now. */
 static void become_command(const struct hook *hook, const struct found *found)
 {
     char bytes[24], pid[16], call[SG_CALL_BYTES + 1];
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
     snprintf(bytes, sizeof bytes, "%" PRIu64, found->refusal.size_bytes);
     snprintf(pid, sizeof pid, "%" PRIu32, found->pid);
     copy_call(call, found->refusal.call);
@@ -122,19 +110,17 @@ static void become_command(const struct hook *hook, const struct found *found)
     setenv("SPARKGUARD_REFUSED_CALL", call, 1);
     setenv("SPARKGUARD_REFUSED_REASON", model_reason_name[found->refusal.reason], 1);
     setenv("SPARKGUARD_REFUSED_PID", pid, 1);
-    setenv(sg_option_table[SG_OPTION_DISABLE].variable, "1", 1);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the terminal's input is the program's */
     if (nothing >= 0)
         dup2(nothing, STDIN_FILENO);
-    execl("/bin/sh", "sh", "-c", hook->launch->refusal.command, (char *)NULL);
-    _exit(LAUNCH_NOT_FOUND);
+    launch_become_shell(hook->launch->refusal.command);
 }
 
 /* Runs the command where a refusal is to be told. One that came within a second of the one told last is not, as neither
  * are those that come while the command runs. */
 static void tell(struct hook *hook)
 {
-    int64_t now_ns = monotonic_ns(), real_ns = tool_now_ns();
+    int64_t now_ns = (int64_t)launch_now_ns(), real_ns = tool_now_ns();
     if (hook->command > 0 && waitpid(hook->command, NULL, WNOHANG) == 0)
         return;
     hook->command = 0;
@@ -164,34 +150,15 @@ static void run_helper(const struct launch *launch, int pipe_end)
 
 void launch_refusal_begin(struct launch *launch)
 {
-    int ends[2];
-    if (launch->refusal.command == NULL)
-        return;
-    if (!launch->may_guard) {
-        fputs("sparkguard: --on-refusal has no effect: the program is not guarded\n", stderr);
-        return;
-    }
-    if (pipe2(ends, O_CLOEXEC) == 0) {
-        launch->refusal.helper = fork();
-        if (launch->refusal.helper == 0) {
-            close(ends[1]);
-            run_helper(launch, ends[0]);
-        }
-        close(ends[0]);
-        launch->refusal.to_helper = ends[1];
-    }
-    if (launch->refusal.helper <= 0) {
-        fprintf(stderr, "sparkguard: --on-refusal has no effect: cannot start a process: %s\n", strerror(errno));
-        launch->refusal.helper = 0;
-    }
+    launch_helper_start(launch, &launch->refusal, "--on-refusal", "--on-refusal has no effect", run_helper);
 }
 
 void launch_refusal_end(struct launch *launch)
 {
-    if (launch->refusal.helper == 0)
+    if (launch->refusal.pid == 0)
         return;
     close(launch->refusal.to_helper);
-    while (waitpid(launch->refusal.helper, NULL, 0) < 0 && errno == EINTR)
+    while (waitpid(launch->refusal.pid, NULL, 0) < 0 && errno == EINTR)
         continue;
-    launch->refusal.helper = 0;
+    launch->refusal.pid = 0;
 }

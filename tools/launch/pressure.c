@@ -53,40 +53,47 @@ bool launch_pressure_is_command(const char *command)
     return !WIFEXITED(status) || WEXITSTATUS(status) == 0;
 }
 
-void launch_pressure_begin(struct launch *launch)
+void launch_helper_start(struct launch *launch, struct launch_helper *helper, const char *option, const char *lost,
+                         void (*run)(const struct launch *launch, int pipe_end))
 {
     int ends[2];
-    struct launch_pressure *pressure = &launch->pressure;
-    if (pressure->command == NULL)
+    if (helper->command == NULL)
         return;
     if (!launch->may_guard) {
-        fputs("sparkguard: --on-pressure has no effect: the program is not guarded\n", stderr);
+        fprintf(stderr, "sparkguard: %s has no effect: the program is not guarded\n", option);
         return;
     }
     if (pipe2(ends, O_CLOEXEC) == 0) {
-        pressure->helper = fork();
-        if (pressure->helper == 0)
-            become_helper(launch, ends[0]);
-        if (pressure->helper > 0) /* here, too: the program may end before the helper runs */
-            (void)setpgid(pressure->helper, pressure->helper);
+        helper->pid = fork();
+        if (helper->pid == 0) {
+            close(ends[1]);
+            run(launch, ends[0]);
+        }
+        if (helper->pid > 0) /* here, too: the program may end before the helper runs */
+            (void)setpgid(helper->pid, helper->pid);
         close(ends[0]);
-        pressure->to_helper = ends[1];
+        helper->to_helper = ends[1];
     }
-    if (pressure->helper <= 0) {
-        fprintf(stderr, "sparkguard: this job has no give-back callback: cannot start a process: %s\n",
-                strerror(errno));
-        pressure->helper = 0;
+    if (helper->pid <= 0) {
+        fprintf(stderr, "sparkguard: %s: cannot start a process: %s\n", lost, strerror(errno));
+        helper->pid = 0;
     }
+}
+
+void launch_pressure_begin(struct launch *launch)
+{
+    launch_helper_start(launch, &launch->pressure, "--on-pressure", "this job has no give-back callback",
+                        become_helper);
 }
 
 void launch_pressure_end(struct launch *launch)
 {
-    struct launch_pressure *pressure = &launch->pressure;
-    if (pressure->helper == 0)
+    struct launch_helper *helper = &launch->pressure;
+    if (helper->pid == 0)
         return;
-    kill(-pressure->helper, SIGKILL); /* a command that hangs must not hold the launcher up */
-    while (waitpid(pressure->helper, NULL, 0) < 0 && errno == EINTR)
+    kill(-helper->pid, SIGKILL); /* a command that hangs must not hold the launcher up */
+    while (waitpid(helper->pid, NULL, 0) < 0 && errno == EINTR)
         continue;
-    close(pressure->to_helper);
-    pressure->helper = 0;
+    close(helper->to_helper);
+    helper->pid = 0;
 }

@@ -13,17 +13,22 @@
 
 struct launch;
 
-struct launch_pressure {
-    const char *command; /* --on-pressure; NULL: none */
-    pid_t helper;        /* 0: none */
+/* A helper process of the launcher, for --on-pressure or --on-refusal. */
+struct launch_helper {
+    const char *command; /* of the option; NULL: none */
+    pid_t pid;           /* 0: none */
     int to_helper;       /* a pipe; the helper ends when this end is closed */
 };
+
+/* Starts a helper, which begins in `run` and does not return; none where the option has no command. Prints a warning if
+ * it cannot be started: `lost` says what there is not then. The program runs all the same. */
+void launch_helper_start(struct launch *launch, struct launch_helper *helper, const char *option, const char *lost,
+                         void (*run)(const struct launch *launch, int pipe_end));
 
 /* Returns whether a shell finds a command; true where its first word is more than a name. */
 bool launch_pressure_is_command(const char *command);
 
-/* Starts the helper; the job's name must be known. Prints a warning if it cannot be started: the program runs all the
- * same. */
+/* Starts the helper; the job's name must be known. */
 void launch_pressure_begin(struct launch *launch);
 
 /* Ends the helper and a command that still runs. */

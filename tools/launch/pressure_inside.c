@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,21 +35,16 @@ static void complain_once(int status)
     has_complained = has_complained || status != 0;
 }
 
-/* Runs the command in a shell and waits for it. The command is not guarded: it must not be refused memory now. */
+/* Runs the command in a shell and waits for it. */
 static void run_command(uint64_t wanted_bytes, const char *command)
 {
     char wanted[32];
     int status = 0;
     pid_t child = fork();
     if (child == 0) {
-        sigset_t none;
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
         snprintf(wanted, sizeof wanted, "%" PRIu64, wanted_bytes);
         setenv(VARIABLE_WANTED, wanted, 1);
-        setenv(sg_option_table[SG_OPTION_DISABLE].variable, "1", 1);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(LAUNCH_NOT_FOUND);
+        launch_become_shell(command);
     }
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
