@@ -366,9 +366,10 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->job = text_copy(content->job, sizeof content->job);
     process->job_hash = slot->job_hash;
     process->command = text_copy(content->command, sizeof content->command);
-    process->is_claiming = command_in_claim(process->command) != NULL;
+    char *claiming = command_in_claim(process->command);
+    process->is_claiming = claiming != NULL;
     if (process->is_claiming)
-        process->command = command_in_claim(process->command);
+        process->command = claiming;
     fill_domains(process, content, segment->record_count);
     process->promised_bytes = is_running ? not_below_zero(slot->promised_bytes) : 0;
     fill_peak(process, content);
