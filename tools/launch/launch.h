@@ -209,10 +209,9 @@ bool launch_is_of_run(const struct launch *launch, const struct model_process *p
 char *launch_start_text(const struct launch *launch);
 /* Prints the summary of this run of the job, one to eight lines on stderr. */
 void launch_summarize(const struct launch *launch);
-/* Returns the resident size of a descendant that no scan saw and that exceeds every guarded process:
- * launch->children_bytes if it is LAUNCH_UNGUARDED_BYTES beyond `guarded_bytes`, the largest resident size of a guarded
- * process; else 0. The descendant ran unguarded, or has mapped files. */
-uint64_t launch_unrecorded_bytes(const struct launch *launch, uint64_t guarded_bytes);
+/* Takes a process into the largest resident size of a run. A process that was killed has not recorded its own: the
+ * largest one is then SG_UNKNOWN. */
+void launch_take_resident(uint64_t *largest_bytes, const struct model_process *process);
 /* Returns how many processes the kernel's out-of-memory killer has ended since boot, or SG_UNKNOWN. */
 uint64_t launch_oom_kills(void);
 

@@ -52,14 +52,12 @@ bool launch_is_of_run(const struct launch *launch, const struct model_process *p
     return process->started_ns >= launch->started_ns;
 }
 
-/* A process that was killed has not recorded its resident size. The largest size of the run is then unknown. */
-static void take_resident(struct outcome *outcome, const struct model_process *process)
+void launch_take_resident(uint64_t *largest_bytes, const struct model_process *process)
 {
-    uint64_t resident_bytes = (uint64_t)process->max_resident_mib << 20;
     if (process->max_resident_mib == 0)
-        outcome->resident_bytes = SG_UNKNOWN;
-    else if (outcome->resident_bytes != SG_UNKNOWN)
-        outcome->resident_bytes = bytes_max(outcome->resident_bytes, resident_bytes);
+        *largest_bytes = SG_UNKNOWN;
+    else if (*largest_bytes != SG_UNKNOWN)
+        *largest_bytes = bytes_max(*largest_bytes, (uint64_t)process->max_resident_mib << 20);
 }
 
 static void count_process(struct outcome *outcome, const struct model_process *process)
@@ -70,7 +68,7 @@ static void count_process(struct outcome *outcome, const struct model_process *p
     outcome->limit_bytes = bytes_min(outcome->limit_bytes, process->limit_bytes);
     outcome->peak_bytes = bytes_max(outcome->peak_bytes, bytes_max(process->peak_bytes, process->job_peak_bytes));
     outcome->limit_peak_bytes = bytes_max(outcome->limit_peak_bytes, process->limit_peak_bytes);
-    take_resident(outcome, process);
+    launch_take_resident(&outcome->resident_bytes, process);
     if (outcome->largest == NULL || process->peak_bytes > outcome->largest->peak_bytes)
         outcome->largest = process;
     if (process->watchdog_event != NULL && outcome->ended_count++ == 0)
@@ -192,7 +190,10 @@ struct unguarded {
     uint64_t unknown_bytes; /* a process that no scan saw and that left no record; 0: none */
 };
 
-uint64_t launch_unrecorded_bytes(const struct launch *launch, uint64_t guarded_bytes)
+/* Returns the resident size of a descendant that no scan saw and that exceeds every guarded process:
+ * launch->children_bytes if it is LAUNCH_UNGUARDED_BYTES beyond `guarded_bytes`, the largest resident size of a guarded
+ * process; else 0. The descendant ran unguarded, or has mapped files. */
+static uint64_t unrecorded_bytes(const struct launch *launch, uint64_t guarded_bytes)
 {
     return launch->children_bytes >= bytes_add(guarded_bytes, LAUNCH_UNGUARDED_BYTES) ? launch->children_bytes : 0;
 }
@@ -205,7 +206,7 @@ static struct unguarded find_unguarded(const struct launch *launch, const struct
     const struct launch_children *children = &launch->children;
     uint64_t seen_bytes = children->unguarded_bytes;
     uint64_t guarded_bytes = bytes_max(children->guarded_bytes, outcome->resident_bytes);
-    uint64_t largest_bytes = outcome->resident_bytes != SG_UNKNOWN ? launch_unrecorded_bytes(launch, guarded_bytes) : 0;
+    uint64_t largest_bytes = outcome->resident_bytes != SG_UNKNOWN ? unrecorded_bytes(launch, guarded_bytes) : 0;
     struct unguarded none = {.seen_bytes = seen_bytes};
     if (!launch->is_guarded || largest_bytes == 0)
         return none;

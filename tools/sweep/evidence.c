@@ -50,13 +50,14 @@ static bool is_job_alive(const char *job)
     return is_alive;
 }
 
-static struct model *read_job(const struct launch *launch)
+/* Returns the sweep's job; NULL: none of it is on record. */
+static const struct model_job *read_job(const struct launch *launch)
 {
     const struct model_scope scope = {.directories = &launch->directory,
                                       .directory_count = 1,
                                       .job = launch->job,
                                       .job_hash = model_own_job(launch->job, true)};
-    return model_build(&scope);
+    return model_build(&scope)->jobs;
 }
 
 /* What the records of a run say. */
@@ -94,11 +95,9 @@ static bool is_client(const struct model_process *process)
     return false;
 }
 
-static struct found look(const struct launch *launch)
+static struct found look(const struct launch *launch, const struct model_job *job)
 {
     struct found found = {0};
-    const struct model *model = read_job(launch);
-    const struct model_job *job = model->jobs;
     const struct model_process *process;
     if (job == NULL)
         return found;
@@ -107,10 +106,7 @@ static struct found look(const struct launch *launch)
             continue;
         found.count++;
         found.peak_bytes = bytes_max(found.peak_bytes, process->peak_bytes);
-        if (process->max_resident_mib == 0)
-            found.resident_bytes = SG_UNKNOWN;
-        else if (found.resident_bytes != SG_UNKNOWN)
-            found.resident_bytes = bytes_max(found.resident_bytes, (uint64_t)process->max_resident_mib << 20);
+        launch_take_resident(&found.resident_bytes, process);
         found.replaced = is_lost(job, process) ? process : found.replaced;
         found.passing = process->is_guarding ? found.passing : process;
         found.client = is_client(process) ? process : found.client;
@@ -122,7 +118,7 @@ void sweep_await_records(const struct launch *launch)
 {
     for (unsigned i = 0; i < LOOKS && launch->is_guarded; i++) {
         size_t mark = tool_arena_mark();
-        bool is_over = look(launch).peak_bytes >= SWEEP_SMALL_BYTES || !is_job_alive(launch->job);
+        bool is_over = look(launch, read_job(launch)).peak_bytes >= SWEEP_SMALL_BYTES || !is_job_alive(launch->job);
         tool_arena_release(mark);
         if (is_over)
             return;
@@ -131,13 +127,12 @@ void sweep_await_records(const struct launch *launch)
 }
 
 /* Removes the records that the processes would not have left without a sweep. */
-static void forget_small(const struct launch *launch)
+static void forget_small(const struct launch *launch, const struct model_job *job)
 {
-    const struct model *model = read_job(launch);
     const struct model_process *process;
-    if (model->jobs == NULL)
+    if (job == NULL)
         return;
-    DL_FOREACH (model->jobs->processes, process)
+    DL_FOREACH (job->processes, process)
         if (process->state != SG_STATE_RUNNING && process->peak_bytes < SWEEP_SMALL_BYTES &&
             process->refused_count == 0 && process->unaccounted_bytes == SG_UNKNOWN &&
             launch_is_of_run(launch, process))
@@ -201,14 +196,15 @@ int sweep_check_guarded(const struct sweep *sweep, const struct sweep_run *run, 
     const struct launch_children *seen = &launch->children;
     if (!launch->is_guarded)
         return 0;
-    const struct found found = look(launch);
+    const struct model_job *job = read_job(launch);
+    const struct found found = look(launch, job);
     if (seen->unguarded_bytes != 0)
         sign = text_format("%s held %s and ran unguarded: it %s", name_of(seen->unguarded_name),
                            text_size(size, seen->unguarded_bytes),
                            seen->unguarded_advice != NULL ? seen->unguarded_advice : LOST);
     else if (found.peak_bytes < SWEEP_SMALL_BYTES && run->refused_count == 0 && run->status != SWEEP_INTERRUPTED)
         sign = find_sign(sweep, run, launch, &found);
-    forget_small(launch);
+    forget_small(launch, job);
     if (sign == NULL)
         return 0;
     fprintf(stderr, "sparkguard-sweep: %s\n", sign);
