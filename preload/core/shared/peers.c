@@ -235,7 +235,7 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
     add_flight(&peers->machine, peer, peer->unbounded_bytes);
     add_promises(&peers->machine, peer);
     sg_entry_add_cut(&peers->machine.held_bytes, inherited_uncounted(&counted[0], entry));
-    add_cuda_of(peers->cuda, entry);
+    add_cuda(&peers->cuda[0], entry, true);
     const struct sg_registry_entry *own = sg_entry_own();
     for (unsigned i = 0; i < SG_ENTRY_LEVELS && own->level[i] != 0; i++) {
         if (!sg_entry_is_member(entry, own->level[i]))
@@ -245,6 +245,7 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
         add_flight(&peers->level[i], peer, peer->bounded_bytes);
         add_promises(&peers->level[i], peer);
         sg_entry_add_cut(&peers->level[i].held_bytes, inherited_uncounted(&counted[1 + i], entry));
+        add_cuda(&peers->cuda[1 + i], entry, false);
     }
 }
 
