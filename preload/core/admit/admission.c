@@ -313,15 +313,15 @@ static void release_signals(const struct sg_request *request)
         sg_lock_let_signals();
 }
 
-static SG_INLINE void begin_flight(const struct sg_request *request, uint64_t bytes)
+static SG_INLINE void begin_flight(const struct sg_request *request)
 {
     hold_signals(request);
-    add_to_flight(request, bytes);
+    add_to_flight(request, request->size_bytes);
 }
 
-static SG_INLINE void end_flight(const struct sg_request *request, uint64_t bytes)
+static SG_INLINE void end_flight(const struct sg_request *request)
 {
-    remove_from_flight(request, bytes, false);
+    remove_from_flight(request, request->size_bytes, false);
     release_signals(request);
 }
 
@@ -330,10 +330,10 @@ static SG_INLINE void end_flight(const struct sg_request *request, uint64_t byte
 static void report_observed(const struct sg_request *request, const struct sg_answer *answer)
 {
     if (request->holds_signals)
-        end_flight(request, request->granted_bytes);
+        end_flight(request);
     sg_refusal_report(request, answer);
     if (request->holds_signals)
-        begin_flight(request, request->granted_bytes);
+        begin_flight(request);
 }
 
 /* What is missing for a request that would be refused for the reserve; 0: more than there is, or it is refused for
@@ -552,23 +552,23 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
     uint32_t seen = sg_peers_epoch();
     if (sg_refusal_repeats(&request))
         return false;
-    begin_flight(&request, bytes);
+    begin_flight(&request);
     enum sg_verdict verdict = judge_small(&request, &answer);
     while (verdict == SG_WAIT) {
-        end_flight(&request, bytes); /* two waiting requests in flight would wait for each other */
+        end_flight(&request); /* two waiting requests in flight would wait for each other */
         bool has_time = sg_wait_for_change(&request, seen);
         seen = sg_peers_epoch();
-        begin_flight(&request, bytes);
+        begin_flight(&request);
         if (!has_time)
             break;
         verdict = judge_small(&request, &answer);
     }
     if (verdict == SG_ADMIT)
         return true;
-    end_flight(&request, bytes);
+    end_flight(&request);
     sg_refusal_report(&request, &answer);
     if (sg_options.mode_observe)
-        begin_flight(&request, bytes);
+        begin_flight(&request);
     return sg_options.mode_observe != 0;
 }
 
@@ -578,13 +578,13 @@ void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes, bool is_priv
     const struct sg_request request = small_request(SG_DOMAIN_HEAP, bytes, NULL);
     if (kept_bytes != 0)
         sg_ledger_promise(kept_bytes, is_private);
-    end_flight(&request, bytes);
+    end_flight(&request);
 }
 
 void sg_admission_begin_return(uint64_t bytes)
 {
     const struct sg_request request = small_request(SG_DOMAIN_MAPPED, bytes, NULL);
-    begin_flight(&request, bytes);
+    begin_flight(&request);
     sg_registry_note_returned(bytes);
 }
 
@@ -613,12 +613,12 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     sg_thread_reap(REAPED_AT_REFILL);
     struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
     struct sg_answer ignored;
-    begin_flight(&refill, refill.size_bytes);
+    begin_flight(&refill);
     if (judge_small(&refill, &ignored) != SG_ADMIT) { /* then ask for the block alone, without the refill */
         sg_admission_settle_small(refill.size_bytes, 0, true);
         refill.size_bytes = wanted;
         if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* always grant the driver's own: it may not handle a refusal */
-            begin_flight(&refill, wanted);
+            begin_flight(&refill);
         else if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted, call))
             return false;
     }
