@@ -23,6 +23,8 @@
 #include "shared/own_entry.h"
 #include "sparkguard_bounds.h"
 
+#include <string.h>
+
 /* Bytes that the request would have added. */
 static uint64_t asked_bytes(const struct sg_request *request)
 {
@@ -32,7 +34,7 @@ static uint64_t asked_bytes(const struct sg_request *request)
     return request->size_bytes > replaced ? request->size_bytes - replaced : request->size_bytes;
 }
 
-/* Who has set what was kept. */
+/* The source of what was kept. */
 enum source {
     BY_OPTION,
     BY_BOUND, /* the administrator, for all jobs of the user */
@@ -145,7 +147,8 @@ static bool is_large(const struct sg_request *request)
     return asked_bytes(request) >= sg_options.large_bytes || request->wording.block_bytes >= sg_options.large_bytes;
 }
 
-/* What a request and the reserve that it must leave need together, and what there is of both at all; 0: unknown. */
+/* The bytes that a request and the reserve it must leave need together, and those that there are of both at all; 0:
+ * unknown. */
 struct need {
     uint64_t bytes, whole_bytes;
 };
@@ -174,21 +177,22 @@ uint64_t sg_refusal_missing_bytes(const struct sg_request *request, const struct
 static void add_limit(struct sg_text *text, const struct sg_answer *answer, const char *size)
 {
     char value[16];
-    size_t digits = 0;
+    size_t digits = strcspn(size, " ");
     enum source source = source_of_limit(answer);
-    for (; size[digits] != ' '; digits++)
-        value[digits] = size[digits];
-    value[digits] = size[digits + 1];
-    value[digits + 1] = '\0';
     if (source == BY_BOUND) {
         sg_text_add(text, "a smaller request, or ask who keeps " SG_BOUNDS_FILE);
         return;
     }
-    sg_text_add(text, source == BY_SET ? "sparkguard --set " : "SPARKGUARD_LIMIT=");
     if (source == BY_SET) {
+        sg_text_add(text, "sparkguard --set ");
         sg_text_add(text, sg_options.job);
         sg_text_add(text, " limit=");
+    } else {
+        sg_text_add(text, "SPARKGUARD_LIMIT=");
     }
+    memcpy(value, size, digits);
+    value[digits] = size[digits + 1]; /* the letter of its unit */
+    value[digits + 1] = '\0';
     sg_text_add(text, value);
 }
 
@@ -239,16 +243,17 @@ static void add_way_out(struct sg_text *text, const struct sg_request *request, 
         sg_format_limit_up(size, answer->kept_bytes + missing, answer->kept_bytes);
         add_limit(text, answer, size);
         sg_holder_add(text, request, answer);
+        sg_text_add(text, "; a limit of ");
+        sg_text_add(text, size);
     } else {
         sg_format_size_up(size, missing);
         add_room(text, request, answer);
-    }
-    sg_text_add(text, is_limit ? "; a limit of " : "; ");
-    sg_text_add(text, size);
-    if (!is_limit)
+        sg_text_add(text, "; ");
+        sg_text_add(text, size);
         sg_text_add(text, is_device                   ? " more of the device's memory"
                           : answer->cgroup_bytes != 0 ? " more of the cgroup's memory"
                                                       : " more of the machine's memory");
+    }
     sg_text_add(text, " would have been enough for this request");
 }
 
