@@ -230,9 +230,8 @@ static void report_name(const char *entry)
 /* Whether a variable that is no option is one of ours all the same. */
 static bool is_known_otherwise(const char *entry)
 {
-    return value_of(entry, SG_VARIABLE_FIRST) != NULL || value_of(entry, SG_VARIABLE_RECORD) != NULL ||
-           value_of(entry, SG_VARIABLE_REQUIRED) != NULL || value_of(entry, SG_VARIABLE_NEXT_RUNTIME) != NULL ||
-           value_of(entry, SG_VARIABLE_RUNTIME_CONF) != NULL;
+    return value_of(entry, SG_VARIABLE_FIRST) != NULL || value_of(entry, SG_VARIABLE_REQUIRED) != NULL ||
+           value_of(entry, SG_VARIABLE_NEXT_RUNTIME) != NULL || value_of(entry, SG_VARIABLE_RUNTIME_CONF) != NULL;
 }
 
 /* Takes over one environment string "SPARKGUARD_...". `is_first`: this is the job's first process, which reports
@@ -259,7 +258,7 @@ static uint32_t read_variable(const char *entry, bool is_first)
     }
     if (value_of(entry, SG_VARIABLE_RECORD) != NULL)
         sg_options.is_record_kept = 1;
-    if (is_first && !is_known_otherwise(entry))
+    else if (is_first && !is_known_otherwise(entry))
         report_name(entry);
     return 0;
 }
@@ -279,16 +278,16 @@ static enum sg_defaults_state read_open(struct sg_defaults *out, int fd)
 {
     struct stat info = {0};
     size_t bytes = 0;
-    long got = 1;
     if (sg_sys_fstat(fd, &info) != 0)
         return SG_DEFAULTS_UNREADABLE;
     enum sg_defaults_state verdict = judge_file(&info);
-    while (verdict == SG_DEFAULTS_READ && got > 0 && bytes < sizeof out->text) {
+    if (verdict != SG_DEFAULTS_READ)
+        return verdict;
+    for (long got = 1; got > 0 && bytes < sizeof out->text; bytes += (size_t)got) {
         got = sg_sys_pread(fd, out->text + bytes, sizeof out->text - bytes, bytes);
-        bytes += got > 0 ? (size_t)got : 0;
+        if (got < 0)
+            return SG_DEFAULTS_UNREADABLE;
     }
-    if (verdict != SG_DEFAULTS_READ || got < 0)
-        return got < 0 ? SG_DEFAULTS_UNREADABLE : verdict;
     if (bytes > SG_DEFAULTS_BYTES)
         return SG_DEFAULTS_LARGE;
     sg_defaults_take_lines(out, bytes);
