@@ -40,10 +40,10 @@ struct sg_defaults {
     char text[SG_DEFAULTS_BYTES + 1];
 };
 
-/* What is expected of a line, for the message about a wrong one. */
+/* The form of a line, for the message about a wrong one. */
 #define SG_DEFAULTS_EXPECTED "reserve=SIZE, limit=SIZE or history=DIR"
 
-/* What the file may set: what a user wants of every program. Names and places of one run are none of it. */
+/* The options that the file may set: a user wants them of every program. Names and places of one run are none of it. */
 static const enum sg_option sg_defaults_allowed[] = {SG_OPTION_RESERVE, SG_OPTION_LIMIT, SG_OPTION_HISTORY};
 
 /* Ends of the sentence "PATH ..." that say why a file has no effect; NULL for the states in which it may have one, and
@@ -95,12 +95,8 @@ static inline void sg_defaults_drop_comment(char *line)
 /* Whether the value is one that a user can mean: sizes have their unit, and programs run within the limit. */
 static inline bool sg_defaults_is_meant(enum sg_option option, const char *value)
 {
-    struct sg_size size = {0};
-    if (!sg_is_valid(option, value) || sg_missing_unit(option, value) != '\0')
-        return false;
-    if (option != SG_OPTION_LIMIT || sg_parse_size(value, &size) != 0)
-        return true;
-    return size.percent_milli != 0 || size.bytes == 0 || size.bytes >= SG_LIMIT_LEAST;
+    return sg_is_valid(option, value) && sg_missing_unit(option, value) == '\0' &&
+           (option != SG_OPTION_LIMIT || !sg_is_low_limit(value));
 }
 
 /* Takes over one line. False: it cannot be read. */

@@ -150,6 +150,13 @@ static inline bool sg_is_zero(const char *text)
     return sg_parse_size(text, &size) == 0 && size.bytes == 0 && size.percent_milli == 0 && text[0] != 'n';
 }
 
+/* Returns whether a text is a limit that no program runs within. 0, which is none, is not. */
+static inline bool sg_is_low_limit(const char *text)
+{
+    struct sg_size size;
+    return sg_parse_size(text, &size) == 0 && size.bytes != 0 && size.bytes < SG_LIMIT_LEAST;
+}
+
 /* Returns the seconds of a unit of time: "", "s", "m" (or "min") and "h"; 0 for an unknown unit. */
 static inline uint64_t sg_unit_seconds(const char *unit)
 {

@@ -299,14 +299,12 @@ static bool is_disabled(const struct launch *launch)
     return value != NULL && strcmp(value, "1") == 0;
 }
 
-/* A limit that is so small that no program runs within it lacks its unit. A limit of 0 is none. */
+/* No program runs within a limit below SG_LIMIT_LEAST. A limit of 0 is none. */
 static void check_limit(struct launch *launch)
 {
     const char *option = launch->value[SG_OPTION_LIMIT], *variable = sg_option_table[SG_OPTION_LIMIT].variable;
     const char *value = option != NULL ? option : getenv(variable);
-    struct sg_size size = {0};
-    bool is_size = value != NULL && sg_parse_size(value, &size) == 0 && size.percent_milli == 0;
-    if (!is_size || size.bytes == 0 || size.bytes >= SG_LIMIT_LEAST)
+    if (value == NULL || !sg_is_low_limit(value))
         return;
     if (launch->is_forced) {
         fprintf(stderr,

@@ -181,14 +181,13 @@ static void warn_of_limit(const char *value)
 {
     char line[256];
     struct sg_text text = sg_text_begin(line, sizeof line);
-    bool is_low = sg_options.limit.percent_milli == 0 && sg_options.limit.bytes < SG_LIMIT_LEAST;
-    if (!is_low || (!sg_options.limit.is_set && !sg_is_zero(value)))
+    bool is_low = sg_is_low_limit(value);
+    if (!is_low && !sg_is_zero(value))
         return;
     sg_text_add(&text, "sparkguard: SPARKGUARD_LIMIT=");
     sg_text_add(&text, value);
-    sg_text_add(&text, sg_options.limit.is_set
-                           ? " is less than any program needs (16 MiB): nearly every request will be refused"
-                           : SG_ZERO_IS_NONE);
+    sg_text_add(&text, is_low ? " is less than any program needs (16 MiB): nearly every request will be refused"
+                              : SG_ZERO_IS_NONE);
     sg_log_line(line);
 }
 

@@ -267,7 +267,7 @@ static uint64_t take_from(uint64_t *left, uint64_t most)
     return taken;
 }
 
-/* What the job's bytes leave of its next claim. */
+/* The rest of the job's next claim: the part that the job's bytes leave. */
 static struct rest take_rest(struct claimed_job *job, uint64_t size)
 {
     uint64_t most = take_from(&job->left.most, size), least = take_from(&job->left.least, size);
