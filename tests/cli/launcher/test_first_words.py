@@ -1,11 +1,10 @@
 """What people type first: a subcommand, a script, another tool's name of an option, a word that is nearly right."""
 
-import os
 import re
 import subprocess
 
 import pytest
-from lib import pty
+from screen import all_shown
 
 
 def run(tools, *words, cwd=None, **extra):
@@ -170,19 +169,8 @@ START = re.compile(r"^sparkguard: guarded; ([\d.]+ [KMG]iB) may be taken, ([\d.]
 
 
 def on_a_terminal(launcher, *words, **extra):
-    """What comes on a terminal that is stdout and stderr, a line each."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(str(launcher.program), launcher.command(*words), launcher.environment(**extra))
-    text = b""
-    try:
-        while part := os.read(terminal, 4096):
-            text += part
-    except OSError:  # the other end is closed
-        pass
-    os.close(terminal)
-    os.waitpid(pid, 0)
-    return text.decode().splitlines()
+    """All that comes on a terminal without a width, a line each."""
+    return all_shown(launcher.command(*words), launcher.environment(**extra), columns=0).splitlines()
 
 
 def test_on_a_terminal_a_job_begins_with_a_line(launcher):
