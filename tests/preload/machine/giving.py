@@ -16,6 +16,18 @@ def register(function):
     kept = KIND(function) if function else None
     return libc.sparkguard_on_pressure(kept, None)
 """
+# Holds 4 GiB until SIGUSR1; its number is in PID_FILE.
+HOLD = """
+import ctypes, os, signal, time
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+held = [libc.malloc(1 << 30) for _ in range(4)]
+open(os.environ.get("PID_FILE", os.devnull), "w").write(str(os.getpid()))
+signal.signal(signal.SIGUSR1, lambda *_: [libc.free(held.pop()) for _ in range(len(held))])
+print("ready", flush=True)
+while True:
+    time.sleep(600)  # holds: the memory, until a signal
+"""
 GIVES = 1 << 8  # SG_SLOT_GIVES
 # A request that waits looks after 1, 2, 4, 8, 16 and 32 ms, and then every 50 ms (preload/core/admit/wait.c): 45 times in the two seconds of
 # an answer, 9 times in the 0.2 s after the last answer, and 11 times in 0.3 s. A program that asks once sleeps 4 times besides, and each

@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from giving import GIVES, entry_flags
+from giving import GIVES, HOLD, entry_flags
 from lib.machine import needs_root
 from lib.waiting import wait_until
 
@@ -110,29 +110,16 @@ def test_the_command_runs_for_a_refusal_of_the_same_user_in_a_shared_directory(p
     assert "told\n" in alice.process.communicate("\n", timeout=60)[1]
 
 
-HOLD = """
-import ctypes, os, signal, time
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-held = [libc.malloc(1 << 30) for _ in range(4)]
-signal.signal(signal.SIGUSR1, lambda *_: [libc.free(held.pop()) for _ in range(len(held))])
-print(os.getpid(), flush=True)
-print("ready", flush=True)
-while True:
-    time.sleep(600)  # holds: the memory, until a signal
-"""
-
-
 @pytest.mark.parametrize("asker", [ALICE, 0], ids=["the same user", "root"])
 def test_a_command_runs_for_requests_of_its_user_and_of_root_alone(place, who, tmp_path, asker):
-    said = tmp_path / "said"
-    said.touch()
-    os.chown(said, ALICE, ALICE)
-    pid = tmp_path / "pid"
+    said, pid = tmp_path / "said", tmp_path / "pid"
+    for path in (said, pid):
+        path.touch()
+        os.chown(path, ALICE, ALICE)
     command = f"echo asked >>{said}; kill -USR1 $(cat {pid})"
     launcher = [place.guard.build / "sparkguard", "--job=server", f"--on-pressure={command}"]
-    server = place.tenant([*launcher, "/usr/bin/python3", "-S", "-c", HOLD], preload=(), **who(ALICE))
-    pid.write_text(str(server.ready()[0]))
+    server = place.tenant([*launcher, "/usr/bin/python3", "-S", "-c", HOLD], {"PID_FILE": pid}, preload=(), **who(ALICE))
+    assert server.ready() == []
     wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
     assert place.holder("malloc 6G", **who(BOB)).answers == ["ENOMEM"] and said.read_text() == ""
     assert place.holder("malloc 6G", **(who(asker) if asker else {})).answers == ["ok"]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from giving import AT_ONCE, DEADLINE, GIVER, GIVES, ask, entry_flags, given, giver
+from giving import AT_ONCE, DEADLINE, GIVER, GIVES, HOLD, ask, entry_flags, given, giver
 from lib.machine import GIB, LEFT, MIB, PLAYER, meminfo
 from lib.target import IS_LONG
 from lib.waiting import wait_until
@@ -331,19 +331,6 @@ def commanded(place, command, program, env=None):
     tenant = place.tenant([*prefix, "/usr/bin/python3", "-c", program], env, preload=())
     assert tenant.ready() == []
     return tenant
-
-
-HOLD = """
-import ctypes, os, signal, time
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-held = [libc.malloc(1 << 30) for _ in range(4)]
-open(os.environ.get("PID_FILE", os.devnull), "w").write(str(os.getpid()))
-signal.signal(signal.SIGUSR1, lambda *_: [libc.free(held.pop()) for _ in range(len(held))])
-print("ready", flush=True)
-while True:
-    time.sleep(600)  # holds: the memory, until a signal
-"""
 
 
 def test_command_is_run_and_told_how_much(place, tmp_path):
