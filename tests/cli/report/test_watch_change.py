@@ -10,17 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from lib.machine import needs_root
 from lib.units import MIB
 from screen import Terminal
-from watching import live  # noqa: F401 - a fixture
+from watching import QUICK, live  # noqa: F401 - a fixture
 
-QUICK = "--watch=0.1"
 HOLD = "import os, sys; block = b'a' * {bytes}; {then}; print(os.getpid(), flush=True); sys.stdin.read()"
 NOBODY = 65534
 F9 = "\033[20~"
 REFUSES, LEAVES = "no signal is sent", "any other key does not"
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 class Held:

@@ -1,18 +1,13 @@
 """How the report names claims and the queue."""
 
-import os
 import re
-import signal
 import subprocess
 
 from lib.waiting import wait_until
 
 
 def claim(place, size, *options, job, program):
-    command = [place.guard.build / "sparkguard", f"--job={job}", f"--claim={size}", *options, *program]
-    process = place.guard.popen(command, place.env, preload=(), start_new_session=True)
-    place.stack.callback(process.communicate)
-    place.stack.callback(os.killpg, process.pid, signal.SIGKILL)
+    place.tenant([place.guard.build / "sparkguard", f"--job={job}", f"--claim={size}", *options, *program], preload=())
 
 
 def reported(place, *options):
