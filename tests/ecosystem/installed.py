@@ -1,5 +1,6 @@
-"""What `make install` puts where, below its prefix."""
+"""What `make install` puts where, below its prefix, and how to look at it."""
 
+import subprocess
 from pathlib import Path
 
 TOOLS = ("sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor")
@@ -28,3 +29,7 @@ SYSTEM = {
     *(f"share/sparkguard/system/{path.name}" for path in (Path(__file__).resolve().parents[2] / "tools/install/system").iterdir()),
     "share/pam-configs/sparkguard",
 }
+
+
+def output(*command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from installed import TOOLS
+from installed import TOOLS, output
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL_BIN = ROOT / ".deps/wheel/bin"  # hatchling, auditwheel, twine, mypy, uv
@@ -28,10 +28,6 @@ try:
 except MemoryError:
     print("refused", sparkguard.active(), *sys.argv[1:])
 """
-
-
-def output(*command, **options):
-    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
 
 
 @pytest.fixture(params=[(kind, machine) for kind in NEWEST_LIBC for machine in MACHINES], ids="-".join)
