@@ -1,6 +1,6 @@
 """Makes mutants: one small change of one line of C each, as a programmer could have made it by mistake.
 
-    sites("a.c", text)      every change that can be made: (line, kind, text of the line afterwards)
+    sites(text)      every change that can be made: (line, kind, the line afterwards)
 
 Comments, strings, preprocessor lines and lines of declarations of types are left alone. Whether a mutant compiles, and whether the code
 differs at all, the compiler says.
@@ -20,7 +20,7 @@ SWAPS = [
 NUMBER = re.compile(r"(?<![\w.%])(\d+)([uUlL]*)(?![\w.])")
 CONDITION = re.compile(r"^(\s*(?:\} else )?(?:if|while) )\((.+)\)(\s*\{?)$")
 # A call, an assignment, break or continue, alone on its line.
-STATEMENT = re.compile(r"^(\s+)(?:\(void\))?(?:(?:break|continue|return)|[\w.\->\[\]*()]+ [-+|&^*/]?= [^=].*|[\w.\->\[\]]+(?:\+\+|--)|\w+\(.*\))(;)$")
+STATEMENT = re.compile(r"^(\s+)(?:\(void\))?(?:(?:break|continue)|[\w.\->\[\]*()]+ [-+|&^*/]?= [^=].*|[\w.\->\[\]]+(?:\+\+|--)|\w+\(.*\))(;)$")
 DECLARATION = re.compile(r"^\s*(?:static |const |struct |enum |union |unsigned |uint\w+_t |int\d*(?:_t)? |size_t |bool |char |void |long |extern |typedef |#|case |default:)")
 
 
@@ -56,7 +56,7 @@ def changes(code, line):
             yield "number", line[: match.start(1)] + "0" + line[match.end(1) :]
     if (match := CONDITION.match(code)) and is_balanced(match.group(2)):
         yield "condition", f"{match.group(1)}(!({line[match.start(2) : match.end(2)]})){match.group(3)}"
-    if (match := STATEMENT.match(code)) and not DECLARATION.match(code) and not code.strip().startswith("return"):
+    if (match := STATEMENT.match(code)) and not DECLARATION.match(code):
         yield "statement", match.group(1) + ";"
 
 

@@ -1,4 +1,5 @@
-"""A pytest plugin that gives each test a folder for what it reaches: `-p tests.mutation.reach`, with MUTATE_TRACE the folder of these.
+"""A pytest plugin that gives each test a folder for what it reaches: `-p mutation.reach`, with tests in PYTHONPATH and MUTATE_TRACE the folder of
+these.
 
 tests/mutation/trace.c writes into it. The file `test` there names the test, and has its seconds and what became of it.
 """

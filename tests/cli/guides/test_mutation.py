@@ -1,13 +1,9 @@
 """The small mistakes that `make mutate` makes: each kind, and what it leaves alone."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from mutation import mutants  # noqa: E402
-from mutation.coverage import Coverage  # noqa: E402
+from mutation import mutants
+from mutation.coverage import Coverage
 
 EACH = [
     ("if (a < b)", {("relation", "if (a <= b)"), ("condition", "if (!(a < b))")}),
