@@ -296,7 +296,7 @@ def in_own_mounts(guard, own_mounts):
     return run
 
 
-READ_ONLY = "mount --bind {0} {0} && mount -o remount,bind,ro {0}"
+READ_ONLY = "mount --rbind {0} {0} && mount -o remount,bind,ro {0}"
 OWN_SHM = "mount -t tmpfs -o mode=1777 none /dev/shm"
 NOTE = f"/dev/shm/.sparkguard-{os.geteuid()}.jobs"
 
