@@ -188,3 +188,11 @@ def test_a_word_that_is_no_command_is_named(words, told):
     env = {"PYTHONPATH": TOOLS.parent, "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-m", "sparkguard", *words], env=env, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"sparkguard: {told}\n")
+
+
+@pytest.mark.parametrize("words", [["set", "train"], ["set", "train", "limit=64"], ["watch", "--json"], ["report", "nosuchjob"], ["watch", "--frobnicate"]])
+def test_the_launchers_commands_are_the_packages_too(build, tmp_path, words):
+    env = {"PYTHONPATH": str(TOOLS), "PATH": f"{build}:/usr/bin:/bin", "SPARKGUARD_DIR": str(tmp_path), "SPARKGUARD_HISTORY": "off"}
+    ours = subprocess.run([sys.executable, "-m", "sparkguard", *words], env=env, capture_output=True, text=True)
+    launchers = subprocess.run(["sparkguard", *words], env=env, capture_output=True, text=True)
+    assert ours.returncode in (1, 2) and (ours.returncode, ours.stdout, ours.stderr) == (launchers.returncode, launchers.stdout, launchers.stderr)

@@ -1,6 +1,8 @@
 """sparkguard.is_refusal, explain and refusals: by count, whatever the type and the text of an exception."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -194,31 +196,68 @@ def test_without_the_guard_or_the_tool_nothing_is_known(python):
     assert done.said == ["True [] the guard refused a request at <string>:16", f"try: sparkguard-report {done.pid}"]
 
 
-@pytest.mark.parametrize("options, limit", [([], {}), (["--limit=60G"], {"SPARKGUARD_LIMIT": "60G"})])
-def test_a_kernel_of_jupyter_has_only_the_limit_that_was_asked_for(build, tmp_path, options, limit):
-    """Jupyter is the parent of its kernel: ipykernel ends where another process is."""
-    env = {"PYTHONPATH": str(PACKAGE), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+def install_kernel(build, tmp_path, *options, path=None, **env):
+    """Runs `python -m sparkguard kernel install` with the tools of `path`, build/ unless it is given."""
+    variables = {"PYTHONPATH": str(PACKAGE), "PATH": f"{path or build}:/usr/bin:/bin", "HOME": str(tmp_path), **env}
     command = [sys.executable, "-m", "sparkguard", "kernel", "install", *options]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    kernel = json.loads((tmp_path / ".local/share/jupyter/kernels/sparkguard/kernel.json").read_text())
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+
+def kernel_of(tmp_path):
+    return tmp_path / ".local/share/jupyter/kernels/sparkguard/kernel.json"
+
+
+@pytest.mark.parametrize("options, limit", [([], {}), (["--limit=60G"], {"SPARKGUARD_LIMIT": "60G"}), (["--limit", "5%"], {"SPARKGUARD_LIMIT": "5%"})])
+def test_a_kernel_of_jupyter_has_only_the_limit_that_was_asked_for(build, tmp_path, options, limit):
+    """Jupyter is the parent of its kernel: ipykernel ends where another process is. The library need not be installed."""
+    done = install_kernel(build, tmp_path, *options, SPARKGUARD_LIMIT="1G")
+    assert (done.returncode, done.stderr) == (0, "")
+    kernel = json.loads(kernel_of(tmp_path).read_text())
     assert kernel["argv"] == [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    assert kernel["env"] == {"LD_PRELOAD": "libsparkguard.so"} | limit
+    assert kernel["env"] == {"LD_PRELOAD": str(build / "libsparkguard.so")} | limit
     show = [sys.executable, "-c", "import sparkguard; print(sparkguard.active())"]
-    env |= kernel["env"] | {"LD_LIBRARY_PATH": str(build), "SPARKGUARD_DIR": str(tmp_path / "live")}
+    env = {"PYTHONPATH": str(PACKAGE), "SPARKGUARD_DIR": str(tmp_path / "live")} | kernel["env"]
     shown = subprocess.run(show, env=env, capture_output=True, text=True, check=False)
     assert (shown.stdout, shown.stderr) == ("True\n", "")
 
 
-def test_a_kernel_takes_no_other_option():
-    command = [sys.executable, "-m", "sparkguard", "kernel", "install", "--jail=1G"]
-    done = subprocess.run(command, env={"PYTHONPATH": str(PACKAGE)}, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        ("foo", "--limit=foo: not a size; for example 64G"),
+        ("", "--limit=: not a size; for example 64G"),
+        ("64Q", "--limit=64Q: not a size; for example 64G"),
+        ("64", "--limit=64 is 64 bytes; did you mean 64G?"),
+        ("4M", "--limit=4M: less than any program needs (16 MiB); for example 64G"),
+    ],
+)
+def test_a_kernel_is_not_installed_with_a_limit_that_is_none(build, tmp_path, value, said):
+    done = install_kernel(build, tmp_path, f"--limit={value}")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"sparkguard: {said}; no kernel is installed\n")
+    assert not kernel_of(tmp_path).exists()
+
+
+@pytest.mark.parametrize("tools", ["without the library", "none"])
+def test_a_kernel_is_not_installed_without_a_library_that_guards_it(build, tmp_path, tools):
+    """The name alone is no answer: ld.so ignores what it does not find, and the kernel would run unguarded."""
+    (tmp_path / "bin").mkdir()
+    if tools == "without the library":
+        shutil.copy(build / "sparkguard", tmp_path / "bin")
+    done = install_kernel(build, tmp_path, path=tmp_path / "bin")
+    if tools == "none":
+        assert (done.returncode, done.stderr) == (127, "sparkguard: sparkguard is neither beside this Python package nor in PATH\n")
+    else:
+        said = "sparkguard: libsparkguard.so is neither in .* nor in .*; give its path with --library=FILE; no kernel is installed\n"
+        assert done.returncode == 125 and re.fullmatch(said, done.stderr), done.stderr
+    assert not kernel_of(tmp_path).exists()
+
+
+def test_a_kernel_takes_no_other_option(build, tmp_path):
+    done = install_kernel(build, tmp_path, "--jail=1G")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "sparkguard: kernel takes install, or install --limit=SIZE\n")
 
 
 def test_a_kernel_that_cannot_be_written_says_where(build, tmp_path):
     (tmp_path / "file").write_text("")
-    env = {"PYTHONPATH": str(PACKAGE), "PATH": f"{build}:/usr/bin:/bin", "JUPYTER_DATA_DIR": str(tmp_path / "file")}
-    command = [sys.executable, "-m", "sparkguard", "kernel", "install"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    done = install_kernel(build, tmp_path, JUPYTER_DATA_DIR=str(tmp_path / "file"))
     assert (done.returncode, done.stderr) == (1, f"sparkguard: {tmp_path}/file/kernels: Not a directory\n")

@@ -18,18 +18,22 @@ from typing import NoReturn, Optional
 from ._tools import LIBRARY, NATIVE, find
 
 _TOOLS = {"report": "sparkguard-report", "sweep": "sparkguard-sweep", "doctor": "sparkguard-doctor"}
+_OF_LAUNCHER = ("watch", "set")  # commands that it takes as they are
 _USAGE = """\
 usage: python -m sparkguard run [OPTION...] SCRIPT.py|-m MODULE|PROGRAM [ARGUMENT...]
        python -m sparkguard check [SCRIPT.py|PROGRAM]
-       python -m sparkguard report|sweep|doctor [ARGUMENT...]
+       python -m sparkguard report|watch|sweep|doctor [ARGUMENT...]
+       python -m sparkguard set JOB NAME=VALUE...
        python -m sparkguard library
        python -m sparkguard kernel install [--limit=SIZE]
 
 run      runs a script with this Python, or another program, under the guard; OPTIONs are those of sparkguard(1)
 check    tells whether the guard works for this Python, or for another program
 report   shows running and ended programs
+watch    shows them live
 sweep    finds the largest configuration that is safe
 doctor   checks whether this machine would survive a job that takes too much
+set      changes the limit, the reserve or the claim of a running job
 library  prints the library's path: LD_PRELOAD=$(python -m sparkguard library) python train.py
 kernel   adds a guarded kernel of this Python to the user's Jupyter
 """
@@ -105,16 +109,41 @@ def _library() -> int:
     return 0
 
 
+_SHOW = """
+import ctypes, os
+active = getattr(ctypes.CDLL(None), "sparkguard_active", None)
+print(os.environ["LD_PRELOAD"] if active and active() else "")
+"""
+
+
+def _guard_of_kernel(limit: Optional[str]) -> str:
+    """Returns the path of the library that guards this Python. The launcher finds it and judges the limit, as for any program."""
+    launcher = _find("sparkguard")
+    options = ["--quiet", *([f"--limit={limit}"] if limit is not None else [])]
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and not name.startswith("SPARKGUARD_")}
+    command = [launcher, *options, sys.executable, "-I", "-S", "-c", _SHOW]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    library = done.stdout.strip()
+    said = done.stderr.strip().splitlines() or [f"sparkguard: {sys.executable} would not be guarded; see sparkguard --check {sys.executable}"]
+    if done.returncode != 0 or not library:
+        first = said[0].replace("; the program is not started", "")
+        print(f"{first}; no kernel is installed", file=sys.stderr)
+        sys.exit(done.returncode or 1)
+    print(*done.stderr.splitlines(), sep="\n", end="\n" if done.stderr else "", file=sys.stderr)
+    return library
+
+
 def _install_kernel(limit: Optional[str]) -> int:
     """Adds a kernel to the user's Jupyter whose Python is this one, guarded. The library alone, without the launcher in between:
     ipykernel ends when its parent is not the Jupyter that started it."""
     data = os.environ.get("JUPYTER_DATA_DIR") or os.path.expanduser("~/.local/share/jupyter")
     folder = os.path.join(data, "kernels", "sparkguard")
+    library = _guard_of_kernel(limit)
     kernel = {
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": "Python 3 (sparkguard)",
         "language": "python",
-        "env": {"LD_PRELOAD": _library_path(), **({"SPARKGUARD_LIMIT": limit} if limit else {})},
+        "env": {"LD_PRELOAD": library, **({"SPARKGUARD_LIMIT": limit} if limit else {})},
     }
     try:
         os.makedirs(folder, exist_ok=True)
@@ -130,7 +159,7 @@ def _install_kernel(limit: Optional[str]) -> int:
 
 
 def _refuse(words: list[str]) -> int:
-    commands = ["run", "check", "library", "kernel", *_TOOLS]
+    commands = ["run", "check", "library", "kernel", *_OF_LAUNCHER, *_TOOLS]
     if words[0] == "kernel":
         print("sparkguard: kernel takes install, or install --limit=SIZE", file=sys.stderr)
         return 2
@@ -153,10 +182,14 @@ def main(arguments: Optional[list[str]] = None) -> int:
         _run(words[1:])
     if command == "check":
         _check(words[1:])
+    if command in _OF_LAUNCHER:
+        _become(_find("sparkguard"), "sparkguard", words)
     if command == "library" and len(words) == 1:
         return _library()
-    if words[:2] == ["kernel", "install"] and (len(words) == 2 or (len(words) == 3 and words[2].startswith("--limit="))):
-        return _install_kernel(words[2].partition("=")[2] if len(words) == 3 else None)
+    if words[:2] == ["kernel", "install"]:
+        options = words[2:] if words[2:3] != ["--limit"] or len(words) != 4 else [f"--limit={words[3]}"]
+        if not options or (len(options) == 1 and options[0].startswith("--limit=")):
+            return _install_kernel(options[0].partition("=")[2] if options else None)
     is_asked = command in ("-h", "--help", "help")
     if command and not is_asked:
         return _refuse(words)
