@@ -85,6 +85,14 @@ CHILD_TEST(a_count_that_somebody_else_wrote_is_not_followed)
     CHECK_EQUAL(line.sample_count, SG_SAMPLE_CAPACITY + 1);
 }
 
+CHILD_TEST(a_copy_of_an_empty_line_is_empty)
+{
+    static struct sg_timeline copy;
+    sg_timeline_copy(&copy, &line);
+    CHECK_EQUAL(copy.sample_count, 0);
+    CHECK_EQUAL(copy.interval_ns, line.interval_ns);
+}
+
 /* ---- read meanwhile ---------------------------------------------------------------------------------------------- */
 
 static void write_until_killed(struct sg_timeline *shared, unsigned pause_us)
@@ -264,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_month_keeps_its_extremes_in_the_same_room),
         cmocka_unit_test(a_clock_set_back_makes_no_younger_sample),
         cmocka_unit_test(a_count_that_somebody_else_wrote_is_not_followed),
+        cmocka_unit_test(a_copy_of_an_empty_line_is_empty),
         cmocka_unit_test(a_reader_sees_whole_samples_while_they_are_thinned),
         cmocka_unit_test(a_kill_at_any_instruction_leaves_whole_samples),
         cmocka_unit_test(there_is_none_until_it_begins),
