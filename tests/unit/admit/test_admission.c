@@ -611,6 +611,15 @@ CHILD_TEST(a_cgroup_bounds_host_memory_but_not_device_memory)
     CHECK_EQUAL(sg_own->machine.total_bytes, 64 * GIB);
 }
 
+CHILD_TEST(usable_is_what_the_tightest_constraint_leaves)
+{
+    begin(5 * GIB);
+    put_cgroup(32 * GIB, 0);
+    CHECK(would_get(SG_DOMAIN_HEAP, GIB));
+    CHECK_EQUAL(sg_own->machine.usable_bytes, 5 * GIB);
+    CHECK_EQUAL(sg_own->machine.floor_bytes, FLOOR);
+}
+
 CHILD_TEST(cma_is_there_for_the_host_but_not_for_cuda)
 {
     begin(0);
@@ -948,6 +957,7 @@ int main(void)
         cmocka_unit_test(a_request_in_flight_counts_against_the_limit),
         cmocka_unit_test(what_the_machine_has_is_no_limit_of_a_cgroup),
         cmocka_unit_test(a_cgroup_bounds_host_memory_but_not_device_memory),
+        cmocka_unit_test(usable_is_what_the_tightest_constraint_leaves),
         cmocka_unit_test(cma_is_there_for_the_host_but_not_for_cuda),
         cmocka_unit_test(a_discrete_card_is_judged_by_its_own_figures),
         cmocka_unit_test(an_outdated_word_of_the_driver_is_asked_for_again),
