@@ -539,9 +539,11 @@ static int is_in(const char *p) { for (int i = 0; i < 500; i++) if (p[i]) return
 static void *(*pick(void))(size_t)
 {
     char *zeros = calloc(5, 100);
-    char *grown = realloc(malloc(10), 2000);
+    char *first = malloc(10);
+    strcpy(first, "contents.");
+    char *grown = realloc(first, 2000);
     void *aligned = NULL;
-    if (!zeros || !is_in(zeros) || !grown || posix_memalign(&aligned, 256, 100) || (unsigned long)aligned % 256)
+    if (!zeros || !is_in(zeros) || !grown || strcmp(grown, "contents.") || posix_memalign(&aligned, 256, 100) || (unsigned long)aligned % 256)
         _exit(99);
     memset(grown, 1, 2000);
     free(grown);
