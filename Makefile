@@ -119,7 +119,7 @@ $(BUILD)/obj/%.o: %.S
 HARDENED := -fPIE -fstack-protector-strong $(if $(SAN)$(findstring _FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,$(if \
     $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 TOOL_LDFLAGS := -pie -Wl,-z,relro,-z,now,-z,noexecstack
-EXTRA_tools := $(EXTRA_preload) -Itools -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"' $(HARDENED)
+EXTRA_tools := $(EXTRA_preload) -D_GNU_SOURCE -Itools -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"' $(HARDENED)
 
 # The launcher knows where the library is installed: another LIBDIR makes another launcher.
 $(BUILD)/libdir.stamp: force

@@ -1,7 +1,6 @@
 /*
  * command.c - see command.h.
  */
-#define _GNU_SOURCE
 #include "common/command.h"
 
 #include <stdbool.h>

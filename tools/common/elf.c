@@ -1,7 +1,6 @@
 /*
  * elf.c - see elf.h.
  */
-#define _GNU_SOURCE
 #include "common/elf.h"
 
 #include <elf.h>

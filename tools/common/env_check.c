@@ -1,7 +1,6 @@
 /*
  * env_check.c - see env_check.h.
  */
-#define _GNU_SOURCE
 #include "common/env_check.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /*
  * json.c - see json.h.
  */
-#define _GNU_SOURCE
 #include "common/json.h"
 
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /*
  * procfs.c - see common/procfs.h.
  */
-#define _GNU_SOURCE
 #include "common/procfs.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /*
  * style.c - see style.h.
  */
-#define _GNU_SOURCE
 #include <langinfo.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /*
  * suggest.c - see suggest.h.
  */
-#define _GNU_SOURCE
 #include "common/suggest.h"
 
 #include <stdbool.h>

@@ -1,7 +1,6 @@
 /*
  * table.c - see table.h. libsmartcols fails only when out of memory.
  */
-#define _GNU_SOURCE
 #include "common/table.h"
 
 #include <inttypes.h>

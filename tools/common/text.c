@@ -1,7 +1,6 @@
 /*
  * text.c - see common/text.h. For single-threaded tools. The local time functions read TZ as localtime(3) does.
  */
-#define _GNU_SOURCE
 #include "common/text.h"
 #include "common/tool.h"
 

@@ -1,7 +1,6 @@
 /*
  * toml.c - see toml.h.
  */
-#define _GNU_SOURCE
 #include "common/toml.h"
 
 #include <stdbool.h>

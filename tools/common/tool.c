@@ -1,7 +1,6 @@
 /*
  * tool.c - see tool.h.
  */
-#define _GNU_SOURCE
 #include "common/tool.h"
 
 #include <errno.h>

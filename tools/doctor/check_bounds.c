@@ -2,7 +2,6 @@
  * check_bounds.c - checks the administrator's file of bounds (sparkguard_bounds.h): that each process can read it, that
  * only root can change it, that all lines can be read, and that they name somebody.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -2,7 +2,6 @@
  * check_cuda.c - checks the driver, the toolkit, the architecture, and whether CPU and GPU share one memory, from files
  * alone. It does not initialise CUDA, which would take memory and could hang on a hung driver.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <dirent.h>
 #include <glob.h>

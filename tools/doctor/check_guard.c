@@ -2,7 +2,6 @@
  * check_guard.c - checks the guard itself: whether the library is found, whether its settings are valid, and whether
  * the tenants share one ledger. Also checks the memory jail, and says what a jail does not bound.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

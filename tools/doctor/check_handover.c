@@ -5,7 +5,6 @@
  * programs may live there: the driver's pages, and so cudaMalloc's, may not. The regions are marked as CMA without
  * being one, so /proc/meminfo shows CmaFree without CmaTotal, and MemAvailable counts what CUDA cannot have.
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
  * The folder may be missing, because the library makes it. For the default folder the library also makes the folders
  * above it, up to the home directory.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

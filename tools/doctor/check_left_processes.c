@@ -3,7 +3,6 @@
  * vLLM and SGLang, workers of Ray, kernels of Jupyter. Their device memory shows in no process's size, so they count
  * whatever it is. Of other programs nobody can tell: one that nohup(1) started has lost its starter, too, and works.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
  * check_oom_daemons.c - checks the daemons that end processes when memory runs low, and says why they would not act in
  * time: neither sees device memory, which is in no process's size and in no cgroup.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * check_processes.c - checks for leftovers of earlier runs and for unguarded programs: zombies, files in /dev/shm that
  * no process uses, large processes without the guard.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 

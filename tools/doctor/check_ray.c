@@ -3,7 +3,6 @@
  * machine is nearly full. The defaults here are those of Ray 2.60. Settings count if the raylet's environment has them;
  * a _system_config of ray.init() is not seen.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

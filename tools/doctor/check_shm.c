@@ -2,7 +2,6 @@
  * check_shm.c - checks how far shared memory may grow: /dev/shm, and that of each container, which its engine mounts at
  * a path that ends in /shm.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/magic.h>

@@ -2,7 +2,6 @@
  * check_ssh.c - checks whether SSH survives memory exhaustion. The kernel must neither end sshd nor reclaim its memory,
  * and programs started from a protected shell must not inherit the protection.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * CUDA's pages on unified memory are never swapped. With swap, the kernel swaps out all other programs first: SSH, the
  * shell, the desktop. Swap is never headroom for a job.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * dev_shm.c - see dev_shm.h. The files that processes use are found in /proc/PID/maps and /proc/PID/fd by the kernel's
  * name of them, a path below /dev/shm. Folders, such as the guard's own, are not read.
  */
-#define _GNU_SOURCE
 #include "doctor/dev_shm.h"
 
 #include <dirent.h>

@@ -1,7 +1,6 @@
 /*
  * doctor.c - see doctor.h: keeps the findings, and computes the exit status.
  */
-#define _GNU_SOURCE
 #include "doctor/doctor.h"
 
 #include <inttypes.h>

@@ -3,7 +3,6 @@
  *
  * A file may be missing, unreadable, a directory, a pipe or contain anything. Content that cannot be parsed is unknown.
  */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>

@@ -6,7 +6,6 @@
  * leaves its line. With SPARKGUARD_SYSTEM_ROOT the script works on a tree of files: it writes files and prints commands
  * instead of running them.
  */
-#define _GNU_SOURCE
 #include <string.h>
 
 #include "doctor/doctor.h"

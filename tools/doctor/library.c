@@ -1,7 +1,6 @@
 /*
  * library.c - see library.h.
  */
-#define _GNU_SOURCE
 #include "doctor/library.h"
 
 #include <errno.h>

@@ -3,7 +3,6 @@
  * nothing. Exit status: 0 all is fine, 1 there are warnings or unknowns, 4 there are dangers, 2 usage, 3 the output
  * cannot be written. With --setup it prints the script that guards the whole machine (setup/setup.h).
  */
-#define _GNU_SOURCE
 #include <argp.h>
 #include <errno.h>
 #include <locale.h>

@@ -3,7 +3,6 @@
  * folder with the highest precedence. Then the drop-ins of all folders follow by name; a drop-in hides one of the same
  * name in a folder with lower precedence. The last assignment is valid, an empty one resets the value.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
  * text.c - prints the findings for people: the worst first, each with the reason why it matters and the fix. Fine
  * findings take one line each.
  */
-#define _GNU_SOURCE
 #include <string.h>
 
 #include "doctor/doctor.h"

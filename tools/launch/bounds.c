@@ -1,7 +1,6 @@
 /*
  * bounds.c - see bounds.h.
  */
-#define _GNU_SOURCE
 #include "launch/bounds.h"
 
 #include <grp.h>

@@ -6,7 +6,6 @@
  * SIGCHLD. Signals from the terminal (^C, ^\, ^Z, a new window size) go to the whole process group, so the child has
  * them already. Signals that the program sends to its group with kill(0) reach the child too. Neither is forwarded.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

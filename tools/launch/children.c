@@ -8,7 +8,6 @@
  *
  * A process is guarded if it maps the library. Without memory or /proc the scan finds nothing; the launcher goes on.
  */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>

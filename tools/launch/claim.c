@@ -1,7 +1,6 @@
 /*
  * claim.c - the launcher's side of --claim; see claim.h.
  */
-#define _GNU_SOURCE
 #include "launch/claim.h"
 
 #include <errno.h>

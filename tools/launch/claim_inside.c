@@ -2,7 +2,6 @@
  * claim_inside.c - --claim, in the process that becomes the program: has the library queue and decide on the claim, and
  * sends the descriptor that keeps it to the launcher. See claim.h.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /*
  * directory.c - see launch.h: judges the directory of the segments (SPARKGUARD_DIR).
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <libgen.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /*
  * inside.c - see inside.h.
  */
-#define _GNU_SOURCE
 #include "launch/inside.h"
 
 #include <dlfcn.h>

@@ -10,7 +10,6 @@
  * variables in its command line. Version 254 added an option for that, which is off by default in scopes but announced
  * to be on in a later version. Older versions reject the option, so it cannot be used to switch the expansion off.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /*
  * library.c - finds libsparkguard.so, and puts it into LD_PRELOAD.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>

@@ -2,7 +2,6 @@
  * main.c - sparkguard(1) runs a program under the guard. The launcher puts the options into the program's environment
  * and libsparkguard.so into LD_PRELOAD, forwards signals, prints a summary and ends with the program's exit status.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <locale.h>
 #include <stdio.h>

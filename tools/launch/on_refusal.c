@@ -5,7 +5,6 @@
  * So a refusal costs the program nothing beside its entry in the record. The helper ends with the launcher; a command
  * that still runs then goes on.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /*
  * options.c - the launcher's command line. Each line of options.def makes one option --name for SPARKGUARD_NAME.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

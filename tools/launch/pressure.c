@@ -1,7 +1,6 @@
 /*
  * pressure.c - the launcher's side of --on-pressure; see pressure.h.
  */
-#define _GNU_SOURCE
 #include "launch/pressure.h"
 
 #include <errno.h>

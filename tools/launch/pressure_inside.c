@@ -1,7 +1,6 @@
 /*
  * pressure_inside.c - --on-pressure, in the helper process: runs the command when the library asks. See pressure.h.
  */
-#define _GNU_SOURCE
 #include "launch/pressure_inside.h"
 
 #include <errno.h>

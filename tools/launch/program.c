@@ -3,7 +3,6 @@
  * It preloads nothing into a static program, into a program that gains rights, or from another architecture. The
  * dynamic linker of musl does, and the library then passes every call through.
  */
-#define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /*
  * raise.c - see raise.h.
  */
-#define _GNU_SOURCE
 #include "launch/raise.h"
 
 #include <errno.h>

@@ -9,7 +9,6 @@
  * The launcher syncs because the child does not: an ending child that waited for the disk would keep all its memory
  * meanwhile, while the launcher holds almost none.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

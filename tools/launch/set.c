@@ -2,7 +2,6 @@
  * set.c - see set.h. What is set stands in an entry of the job in the registry; the core writes it
  * (observer/control.h).
  */
-#define _GNU_SOURCE
 #include "launch/set.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /*
  * subcommand.c - the tools by one name: "sparkguard report" becomes sparkguard-report.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

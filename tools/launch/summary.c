@@ -4,7 +4,6 @@
  *
  * A job name may be used again: processes of other runs are left out.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>

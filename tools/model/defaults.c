@@ -1,7 +1,6 @@
 /*
  * defaults.c - see defaults.h.
  */
-#define _GNU_SOURCE
 #include "model/defaults.h"
 
 #include <stdio.h>

@@ -5,7 +5,6 @@
  * only if it is a directory and no link, and only a few per owner other than root. A pattern without a match is no
  * error: no guarded program has run on the machine yet.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <glob.h>
 #include <string.h>

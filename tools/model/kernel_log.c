@@ -4,7 +4,6 @@
  * A line of it is "priority,number,microseconds,flags;text". The microseconds are those of CLOCK_MONOTONIC, within
  * seconds after a long time.
  */
-#define _GNU_SOURCE
 #include "model/kernel_log.h"
 
 #include <errno.h>

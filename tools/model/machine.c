@@ -8,7 +8,6 @@
  * Each directory has a registry of its own, whose processes do not know of the others. What those of all directories
  * have taken is taken off.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /*
  * model.c - builds the model from directories of segments: reads, groups by job, sums, and narrows to the scope.
  */
-#define _GNU_SOURCE
 #include "model/model.h"
 
 #include <errno.h>

@@ -6,7 +6,6 @@
  * Their segments may be unreadable or left over from ended programs, and are not read. Anybody can make such a
  * directory; its only effect is a line in the report.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /*
  * place.c - finds the container of each process: of a running one by its cgroup, of an ended one by its record.
  */
-#define _GNU_SOURCE
 #include <string.h>
 #include <unistd.h>
 

@@ -3,7 +3,6 @@
  *
  * Counters with the top bit set went below zero (frees of blocks whose allocation no hook saw) and count as zero.
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 

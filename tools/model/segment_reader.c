@@ -1,7 +1,6 @@
 /*
  * segment_reader.c - see segment_reader.h.
  */
-#define _GNU_SOURCE
 #include "model/segment_reader.h"
 
 #include <dirent.h>

@@ -1,7 +1,6 @@
 /*
  * tenants.c - see tenants.h.
  */
-#define _GNU_SOURCE
 #include "model/tenants.h"
 
 #include <inttypes.h>

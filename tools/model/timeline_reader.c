@@ -1,7 +1,6 @@
 /*
  * timeline_reader.c - see timeline_reader.h.
  */
-#define _GNU_SOURCE
 #include "model/timeline_reader.h"
 
 #include <errno.h>

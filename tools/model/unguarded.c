@@ -3,7 +3,6 @@
  *
  * A process is guarded if a running segment has its start time and its PID, here or in its own PID namespace.
  */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
 #include <inttypes.h>

@@ -4,7 +4,6 @@
  * A verdict has up to three parts: how the run ended, whether it was refused something or how near it came to that, and
  * which descendant ran unguarded. Sizes that would have been enough are rounded up.
  */
-#define _GNU_SOURCE
 #include "model/verdict.h"
 
 #include <inttypes.h>

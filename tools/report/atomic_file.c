@@ -1,7 +1,6 @@
 /*
  * atomic_file.c - see atomic_file.h.
  */
-#define _GNU_SOURCE
 #include "report/atomic_file.h"
 
 #include <errno.h>

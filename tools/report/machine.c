@@ -3,7 +3,6 @@
  *
  *   [guarded][other use][promised][room][reserve, with the floor at its end]      room: what admission would grant now
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 

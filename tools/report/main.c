@@ -3,7 +3,6 @@
  * messages to stderr. Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file cannot be trusted (the others are
  * shown all the same) or the output cannot be written.
  */
-#define _GNU_SOURCE
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>

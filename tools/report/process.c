@@ -1,7 +1,6 @@
 /*
  * process.c - prints one process in depth: its identity, state or end, memory over time, and refusals.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>

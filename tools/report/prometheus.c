@@ -5,7 +5,6 @@
  * hold 1 % of the machine. Other users can make any number of jobs, so only the largest jobs have their own series.
  * Prometheus sets the label "job" itself, so the label here is "sparkguard_job".
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

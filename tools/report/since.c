@@ -1,7 +1,6 @@
 /*
  * since.c - see since.h.
  */
-#define _GNU_SOURCE
 #include "report/since.h"
 
 #include <ctype.h>

@@ -2,7 +2,6 @@
  * text.c - prints the overview for people: machine, jobs as trees of processes, unguarded processes, and what to do
  * next.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>

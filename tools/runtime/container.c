@@ -2,7 +2,6 @@
  * container.c - see runtime.h. A configuration is changed only when everything else is known to be in place: a
  * container either gets all of the guard or starts as it would without it.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * document.c - see runtime.h. An engine writes numbers that jansson cannot hold: RLIM_INFINITY is 2^64 - 1, where
  * jansson's integers end at 2^63 - 1. So each number is read as a string, and written as the same characters.
  */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,6 @@
  * edit.c - see runtime.h. What the user or the image has set stays: values are set where there is none, mounts are
  * added where nothing is mounted.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
  * component of a path is opened by itself, without following links, and links are followed here, from the container's
  * root.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /*
  * log.c - see runtime.h. The runtime's own log, because stderr and the engine's --log are the next runtime's output.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * with the same arguments. Whatever goes wrong before, also a crash or a file system that does not answer, the next
  * runtime is executed.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -4,7 +4,6 @@
  * the report finds it, and into the container; where that cannot be done, the next runtime mounts one in the container
  * alone.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

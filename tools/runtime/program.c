@@ -2,7 +2,6 @@
  * program.c - see runtime.h. Looks at the program that a container starts: its dynamic linker and its C library, in the
  * image as it is mounted, and nothing of it runs.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

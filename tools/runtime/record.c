@@ -2,7 +2,6 @@
  * record.c - see runtime.h. The folder of records is trusted only if it belongs to this user alone, and no link is
  * followed in it.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

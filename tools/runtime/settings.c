@@ -2,7 +2,6 @@
  * settings.c - see runtime.h. The file has lines "key = value"; "#" begins a comment. Engines start runtimes with an
  * environment of their own, so the file is the usual way, and the environment serves tests and wrappers.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

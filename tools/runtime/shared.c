@@ -2,7 +2,6 @@
  * shared.c - see runtime.h. The rules are those of the library (preload/core/base/directory.c), applied to ids as the
  * container will see them: an id of the host that its user namespace does not map is nobody's there.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>

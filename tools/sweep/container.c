@@ -7,7 +7,6 @@
  * or by variables of its own. Without it a sweep would take the machine down, so it is refused before anything is
  * started.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>

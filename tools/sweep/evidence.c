@@ -7,7 +7,6 @@
  * that a program without the library has replaced, a resident size that no record has, and work that is done elsewhere.
  * Where a record is large, only an unguarded process that a scan saw ends it.
  */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>

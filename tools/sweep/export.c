@@ -1,7 +1,6 @@
 /*
  * export.c - writes the table to a file: Markdown in GiB, CSV and JSON in bytes with all other figures.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

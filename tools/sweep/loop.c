@@ -4,7 +4,6 @@
  *
  * The record shows a run as active before it starts, and its result before the next run starts.
  */
-#define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

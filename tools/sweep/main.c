@@ -3,7 +3,6 @@
  * growing values, starts no configuration that would not fit, records each result, and continues an interrupted sweep.
  * The table goes to stdout, messages to stderr.
  */
-#define _GNU_SOURCE
 #include <argp.h>
 #include <errno.h>
 #include <locale.h>

@@ -6,7 +6,6 @@
  * that was left; if it is much larger than the need, another program took memory. A discrete GPU's memory is not the
  * machine's memory, so it is excluded from the need.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /*
  * options.c - the command line of sparkguard-sweep.
  */
-#define _GNU_SOURCE
 #include <argp.h>
 #include <stdarg.h>
 #include <stdio.h>

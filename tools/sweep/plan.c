@@ -4,7 +4,6 @@
  * The first parameter varies fastest: first the batch, then the accumulation. {NAME} stands for a value anywhere in the
  * command; other braces belong to the program.
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -10,7 +10,6 @@
  *
  * A wrong prediction costs a refusal at most, because every run is guarded.
  */
-#define _GNU_SOURCE
 #include <math.h>
 #include <string.h>
 

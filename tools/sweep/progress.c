@@ -1,7 +1,6 @@
 /*
  * progress.c - shows the progress on stderr: on a terminal one line that is rewritten, otherwise a line for each run.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

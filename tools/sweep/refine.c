@@ -6,7 +6,6 @@
  * The added values are kept in the record in the order in which they were added. Adding them again in this order gives
  * every run its index again.
  */
-#define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,6 @@
  * The program's output goes to STATE.log. Its last line becomes the note of a failed run. Signals are blocked and
  * received with sigtimedwait(2): there are no handlers and no races with SIGCHLD.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

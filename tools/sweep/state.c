@@ -5,7 +5,6 @@
  * synced. So the record is always complete and at most one run old. A lock on a second file excludes another sweep of
  * the same command.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

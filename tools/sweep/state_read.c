@@ -2,7 +2,6 @@
  * state_read.c - reads the record of a sweep and checks all of it. If it is another file, another sweep's record,
  * incomplete or has absurd figures, one sentence says so, and nothing of it is used.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

@@ -1,7 +1,6 @@
 /*
  * table.c - prints the table and the recommendation in the terminal.
  */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
 

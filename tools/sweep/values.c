@@ -1,7 +1,6 @@
 /*
  * values.c - parses and checks the values of --param and --timeout.
  */
-#define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

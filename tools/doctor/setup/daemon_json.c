@@ -4,7 +4,6 @@
  * The text is edited and not written anew: numbers that no program can hold, the order, the blanks stay as they are.
  * The edited text is parsed again and compared with what the edit is to come to; a file where that differs is left.
  */
-#define _GNU_SOURCE
 #include <jansson.h>
 #include <string.h>
 #include <unistd.h>

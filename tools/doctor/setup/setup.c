@@ -1,7 +1,6 @@
 /*
  * setup.c - see setup.h: prints the script, and finds the library, the runtime and the package's files for it.
  */
-#define _GNU_SOURCE
 #include <libgen.h>
 #include <limits.h>
 #include <string.h>

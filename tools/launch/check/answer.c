@@ -3,7 +3,6 @@
  * the CUDA driver are found, and writes one answer. It does not initialise CUDA, which could hang on a hung driver;
  * only the probe of --cuda does (measure.c).
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>

@@ -1,7 +1,6 @@
 /*
  * check.c - sparkguard --check: runs the checks in the order in which they depend on each other, and prints them.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

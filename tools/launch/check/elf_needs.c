@@ -1,7 +1,6 @@
 /*
  * elf_needs.c - see elf_needs.h.
  */
-#define _GNU_SOURCE
 #include "launch/check/elf_needs.h"
 
 #include <elf.h>

@@ -2,7 +2,6 @@
  * facts.c - sparkguard --check --cuda: what a probe found out about the driver of this machine's GPU, a line for each
  * assumption.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

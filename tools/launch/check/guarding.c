@@ -2,7 +2,6 @@
  * guarding.c - what two probes show under the library: that requests are refused and counted, where statistics are kept
  * and with whom they are shared, and how the calls of the CUDA driver are found.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>

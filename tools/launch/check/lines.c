@@ -1,7 +1,6 @@
 /*
  * lines.c - keeps the lines of --check, and prints them for people and as JSON.
  */
-#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

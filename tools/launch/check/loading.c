@@ -1,7 +1,6 @@
 /*
  * loading.c - whether the dynamic linker loads the library into the program.
  */
-#define _GNU_SOURCE
 #include <elf.h>
 #include <fcntl.h>
 #include <stdlib.h>

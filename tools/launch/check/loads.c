@@ -6,7 +6,6 @@
  * Libraries are looked for as ld.so(8) does: in DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, then in the folders of
  * /etc/ld.so.conf, from which its cache is made, and the usual ones.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <glob.h>
 #include <libgen.h>

@@ -2,7 +2,6 @@
  * measure.c - the probe of --check --cuda: takes and frees memory of the GPU, so that the library, which is preloaded, finds
  * out what it assumes of the driver (driver_facts.def). The driver is looked up at run time; nothing is linked.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

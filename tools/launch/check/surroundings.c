@@ -1,7 +1,6 @@
 /*
  * surroundings.c - what bounds and records the program from outside: cgroups, history, defaults, options.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * trial.c - see check.h. A trial's stdout and stderr are a memory file, so that neither can fill up and block it. Its
  * copy of the answers' pipe stays open until it ends. So its end is seen even if it never answers.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

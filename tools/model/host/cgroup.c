@@ -6,7 +6,6 @@
  * monitor of a Podman or CRI-O container runs beside it, in a cgroup whose name says conmon. systemd-nspawn has
  * machine-NAME.scope or systemd-nspawn@NAME.service, LXC lxc.payload.NAME or lxc/NAME.
  */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * The folder of records, and each file there, must belong to root or to the one who is asked about, and nobody else may
  * write to them. A file is named ID.json and says the same ID.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>

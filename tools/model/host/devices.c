@@ -7,7 +7,6 @@
  * wait for; the parent reads for two seconds, then kills the child and waits for it no longer. As long as such a child
  * is there, no other one is started: a timer would add one every 15 s.
  */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>

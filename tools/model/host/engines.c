@@ -6,7 +6,6 @@
  * Podman:  overlay-containers/containers.json and volatile-containers.json below /var/lib/containers/storage or
  *          ~/.local/share/containers/storage, [{"id": ID, "names": ["serve"]}]
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <glob.h>
 #include <jansson.h>

@@ -5,7 +5,6 @@
  * is that of the record. Processes of two containers may have the same number and the same start; the inode of their
  * namespace tells them apart where it may be read.
  */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
 #include <inttypes.h>

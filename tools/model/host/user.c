@@ -1,7 +1,6 @@
 /*
  * user.c - names users.
  */
-#define _GNU_SOURCE
 #include <pwd.h>
 
 #include "common/text.h"

@@ -2,7 +2,6 @@
  * why.c - finds out why the library is not in a process: by its program, its environment and its mappings. Tells the
  * command line and the variables of one.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

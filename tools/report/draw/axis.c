@@ -1,7 +1,6 @@
 /*
  * axis.c - maps times and bytes to positions in a field of a plot, and draws its scales.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 

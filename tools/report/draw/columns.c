@@ -1,7 +1,6 @@
 /*
  * columns.c - reads the time lines of a job, one at a time, and enters them into columns on one axis.
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 

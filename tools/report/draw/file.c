@@ -1,7 +1,6 @@
 /*
  * file.c - chooses the job or the process to draw, and writes the file.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 
 #include "report/atomic_file.h"

@@ -2,7 +2,6 @@
  * job.c - see draw.h: draws the bands of a job upon each other, its limit, its refusals, the rows of its processes and
  * the memory of the machine.
  */
-#define _GNU_SOURCE
 #include "report/draw/draw.h"
 
 #include <inttypes.h>

@@ -2,7 +2,6 @@
  * lanes.c - draws the processes of a job below each other: a row for each band, with its life as a bar that has the
  * fill of the band, its phases inside the bar, and its refusals as marks on it. The rows are the legend of the bands.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 
 #include "report/draw/draw.h"

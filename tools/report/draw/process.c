@@ -1,7 +1,6 @@
 /*
  * process.c - see draw.h: draws the time line of one process.
  */
-#define _GNU_SOURCE
 #include "report/draw/draw.h"
 
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /*
  * strips.c - draws phases and refusals: strips above a plot that name them, and lines through the plot.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 
 #include "report/draw/draw.h"

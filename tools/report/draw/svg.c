@@ -1,7 +1,6 @@
 /*
  * svg.c - see svg.h.
  */
-#define _GNU_SOURCE
 #include "report/draw/svg.h"
 
 #include <stdint.h>

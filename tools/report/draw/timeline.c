@@ -2,7 +2,6 @@
  * timeline.c - reads a time line, and adds the peak and the live bytes at the end. The segment has both; the time line
  * may lack them, because samples are taken before requests are granted, and not for small requests.
  */
-#define _GNU_SOURCE
 #include <string.h>
 
 #include "report/draw/draw.h"

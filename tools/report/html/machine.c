@@ -1,7 +1,6 @@
 /*
  * machine.c - prints the machine on a page: its memory as a bar, its figures, and the findings of sparkguard-doctor.
  */
-#define _GNU_SOURCE
 #include <gnu/libc-version.h>
 #include <sys/utsname.h>
 

@@ -1,7 +1,6 @@
 /*
  * page.c - prints the model as one page for a bug report, without network access and scripts.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>

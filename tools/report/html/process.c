@@ -1,7 +1,6 @@
 /*
  * process.c - prints one process in depth: its time line, state or end, memory, and refusals.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 

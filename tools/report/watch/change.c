@@ -8,7 +8,6 @@
  * Processes are held by descriptors (pidfd) from before the question on, so a number that the kernel gives to another
  * process meanwhile is not hit.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

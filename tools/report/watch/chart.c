@@ -1,7 +1,6 @@
 /*
  * chart.c - draws what a job held: a stack of its processes over time, with the limit as a line, refusals and phases.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 

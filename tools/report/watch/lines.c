@@ -1,7 +1,6 @@
 /*
  * lines.c - the watch without a screen: prints a line of fixed width for each sample.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 
 #include "report/watch/watch.h"

@@ -1,7 +1,6 @@
 /*
  * sample.c - takes the samples of a watch, and computes rates and the time to a wall for each process.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

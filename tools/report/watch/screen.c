@@ -2,7 +2,6 @@
  * screen.c - draws one screen: the machine at the top, the scrolling list, the largest unguarded processes, the keys.
  * The lines are those of the other views, cut to the screen.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 

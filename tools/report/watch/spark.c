@@ -1,7 +1,6 @@
 /*
  * spark.c - see spark.h.
  */
-#define _GNU_SOURCE
 #include "report/watch/spark.h"
 
 #include <string.h>

@@ -2,7 +2,6 @@
  * table.c - prints the list of the live screen: jobs as trees of processes, or all processes in one list, sorted by the
  * chosen key. Columns keep their places from one sample to the next.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

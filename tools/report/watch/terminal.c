@@ -1,7 +1,6 @@
 /*
  * terminal.c - see terminal.h.
  */
-#define _GNU_SOURCE
 #include "report/watch/terminal.h"
 
 #include <errno.h>

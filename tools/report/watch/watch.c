@@ -1,7 +1,6 @@
 /*
  * watch.c - see watch.h: the loop.
  */
-#define _GNU_SOURCE
 #include "report/watch/watch.h"
 
 #include <errno.h>

@@ -3,7 +3,6 @@
  * parameters the model will have. Families name the same number differently, and models for pictures or sound keep
  * those of their language model in an object of its own.
  */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

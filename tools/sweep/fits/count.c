@@ -2,7 +2,6 @@
  * count.c - what the readers of headers share: sums that cannot wrap around, counts of tensors, the first reason for a
  * failure.
  */
-#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

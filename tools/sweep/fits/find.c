@@ -1,7 +1,6 @@
 /*
  * find.c - finds the files of a model in a folder or by one of them, and reads what tells its size.
  */
-#define _GNU_SOURCE
 #include "sweep/fits/fits.h"
 
 #include <dirent.h>

@@ -2,7 +2,6 @@
  * gguf.c - reads the header of a GGUF file (versions 2 and 3, little-endian): metadata, then the name, shape and type
  * of each tensor. The data is not read, so a file of which only the beginning was downloaded will do.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /*
  * need.c - see need.h.
  */
-#define _GNU_SOURCE
 #include "sweep/fits/need.h"
 
 #include <stdarg.h>

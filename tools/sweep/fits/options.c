@@ -1,7 +1,6 @@
 /*
  * options.c - the options of sparkguard-sweep --fits.
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /*
  * report.c - the report of --fits: the model, the terms, what this machine measured of it, the verdict.
  */
-#define _GNU_SOURCE
 #include "sweep/fits/fits.h"
 
 #include <inttypes.h>

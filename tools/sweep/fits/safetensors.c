@@ -2,7 +2,6 @@
  * safetensors.c - reads the header of a .safetensors file: 8 bytes with its length, then JSON with the dtype, the shape
  * and the place of each tensor. The tensors follow without gaps, so the header tells how long the file must be.
  */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /*
  * shape.c - parses a model that is only described: "8B,hidden=4096,layers=32,vocab=128256".
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /*
  * source.c - see source.h.
  */
-#define _GNU_SOURCE
 #include "sweep/fits/source.h"
 
 #include <errno.h>
