@@ -3,7 +3,6 @@
  * only root can change it, that all lines can be read, and that they name somebody.
  */
 #include <inttypes.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -3,9 +3,7 @@
  * alone. It does not initialise CUDA, which would take memory and could hang on a hung driver.
  */
 #include <dirent.h>
-#include <dirent.h>
 #include <glob.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/utsname.h>
 

@@ -2,7 +2,6 @@
  * check_memory.c - checks the memory itself: how much is available, how much is page cache, reserved as huge pages, or
  * in blocks too small for the GPU.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

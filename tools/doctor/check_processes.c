@@ -3,7 +3,6 @@
  * no process uses, large processes without the guard.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "doctor/doctor.h"
 #include "doctor/dev_shm.h"

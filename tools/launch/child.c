@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,6 @@
 #include "launch/launch.h"
 #include "common/procfs.h"
 #include "sparkguard_abi.h"
-#include "common/text.h"
 #include "common/tool.h"
 
 static const int signals_taken[] = {SIGTERM, SIGINT,   SIGHUP,  SIGQUIT, SIGUSR1,

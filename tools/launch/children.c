@@ -24,7 +24,6 @@
 #include "model/host/host.h"
 #include "sparkguard_abi.h"
 #include "common/bytes.h"
-#include "common/text.h"
 
 /* Shortest pause between two scans. COST_FACTOR makes the pause longer, so that scans take at most 1 % of one CPU. */
 #define LEAST_NS INT64_C(250000000)

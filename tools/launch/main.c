@@ -18,7 +18,6 @@
 #include "launch/set.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
-#include "common/text.h"
 #include "common/tool.h"
 
 const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;

@@ -20,7 +20,6 @@
 #include "observer/observe.h"
 #include "sparkguard_abi.h"
 #include "common/bytes.h"
-#include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
 

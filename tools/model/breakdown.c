@@ -1,7 +1,6 @@
 /*
  * breakdown.c - computes the parts of the machine's memory for a bar, and the composition of a process's peak.
  */
-
 #include "common/bytes.h"
 #include "common/text.h"
 #include "model/model.h"

@@ -1,7 +1,6 @@
 /*
  * fields.c - see fields.h.
  */
-
 #include "model/fields.h"
 
 void model_process_fields(const struct model_process *process, const struct model_fields *fields)

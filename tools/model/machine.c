@@ -16,7 +16,6 @@
 
 #include "common/bytes.h"
 #include "common/procfs.h"
-#include "common/text.h"
 #include "model/model.h"
 #include "sparkguard_options.h"
 

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/procfs.h"
 #include "common/text.h"
 #include "model/model.h"
 

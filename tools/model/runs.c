@@ -4,10 +4,8 @@
  * Two processes belong to one run if they name the same first process, or if their lifetimes overlap. The overlap joins
  * the ranks of a distributed job that were started by hand with one job name and one limit.
  */
-
 #include "model/model.h"
 #include "common/bytes.h"
-#include "common/text.h"
 #include "common/tool.h"
 
 static int64_t lived_until_ns(const struct model_process *process)

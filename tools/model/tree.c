@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "common/text.h"
 #include "common/tool.h"
 
 /* Numbers of running and of ended processes that an overview shows per job, the largest ones. A build or a data loader

@@ -8,7 +8,6 @@
 
 #include "common/bytes.h"
 #include "common/procfs.h"
-#include "common/text.h"
 #include "common/tool.h"
 #include "model/unguarded_containers.h"
 

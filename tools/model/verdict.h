@@ -9,7 +9,6 @@
 #ifndef SG_TOOLS_MODEL_VERDICT_H
 #define SG_TOOLS_MODEL_VERDICT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -2,7 +2,6 @@
  * csv.c - prints one row for each process. Columns have the names of the figures in JSON; a figure in an object has the
  * object's name before its own: "domains.heap.live_bytes".
  */
-
 #include "common/csv.h"
 #include "model/fields.h"
 #include "report/report.h"

@@ -2,7 +2,6 @@
  * json.c - prints the model in the format that scripts rely on ("schema": 1). Every key is always present; unknown is
  * null.
  */
-
 #include "common/json.h"
 #include "model/fields.h"
 #include "report/report.h"

@@ -4,7 +4,6 @@
  *   [guarded][other use][promised][room][reserve, with the floor at its end]      room: what admission would grant now
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "report/report.h"
 #include "sparkguard_options.h"

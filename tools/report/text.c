@@ -4,14 +4,12 @@
  */
 #include <inttypes.h>
 #include <limits.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "report/report.h"
 #include "common/command.h"
 #include "common/table.h"
-#include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
 #include "sparkguard_bounds.h"

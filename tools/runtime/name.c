@@ -2,7 +2,6 @@
  * name.c - see runtime.h. A runtime is told an id. The name is in an annotation, or in a file of the engine beside the
  * files that it mounts. These files are read as hints: whatever is wrong with them, the id serves.
  */
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -8,7 +8,6 @@
 #include "common/csv.h"
 #include "common/json.h"
 #include "sweep/sweep.h"
-#include "sweep/fits/headroom.h"
 #include "common/text.h"
 
 static bool has_suffix(const char *path, const char *suffix)

@@ -7,8 +7,6 @@
  * machine's memory, so it is excluded from the need.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

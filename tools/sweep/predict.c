@@ -11,10 +11,8 @@
  * A wrong prediction costs a refusal at most, because every run is guarded.
  */
 #include <math.h>
-#include <string.h>
 
 #include "sweep/sweep.h"
-#include "common/text.h"
 
 #define START_NS INT64_C(10000000000) /* a program that fails sooner has hardly begun */
 

@@ -1,10 +1,8 @@
 /*
  * progress.c - shows the progress on stderr: on a terminal one line that is rewritten, otherwise a line for each run.
  */
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "sweep/sweep.h"
 #include "common/text.h"

@@ -4,8 +4,6 @@
  *
  * Version 0.5.0 has all that is used, and the CDI of Podman 4.3 knows no later one.
  */
-#include <string.h>
-
 #include "common/json.h"
 #include "common/text.h"
 #include "common/toml.h"

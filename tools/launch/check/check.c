@@ -3,13 +3,10 @@
  */
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "launch/check/check.h"
-#include "common/text.h"
-#include "common/tool.h"
 
 /* Without a program this tool stands for it: it is loaded as any program is. */
 static void find_program(struct check *check)

@@ -2,8 +2,6 @@
  * facts.c - sparkguard --check --cuda: what a probe found out about the driver of this machine's GPU, a line for each
  * assumption.
  */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -3,7 +3,6 @@
  * and with whom they are shared, and how the calls of the CUDA driver are found.
  */
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

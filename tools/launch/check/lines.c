@@ -3,7 +3,6 @@
  */
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "launch/check/check.h"
 #include "common/json.h"

@@ -5,12 +5,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "launch/check/check.h"
-#include "common/bytes.h"
 #include "common/text.h"
 
 static char *copy(const char *text)

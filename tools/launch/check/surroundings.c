@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launch/bounds.h"
 #include "launch/check/check.h"
 #include "admit/cgroup.h"
 #include "base/options.h"
 #include "common/bytes.h"
+#include "sparkguard_bounds.h"
 #include "model/defaults.h"
 #include "common/env_check.h"
 #include "common/text.h"

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "launch/check/check.h"
-#include "common/text.h"
 #include "common/tool.h"
 
 #define PATIENCE_NS INT64_C(10000000000) /* by default */

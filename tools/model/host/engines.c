@@ -17,7 +17,6 @@
 
 #include "common/procfs.h"
 #include "common/text.h"
-#include "common/tool.h"
 #include "model/host/host.h"
 
 /* A container's configuration has some 10 KiB; Podman's list has about 1 KiB for each container. */

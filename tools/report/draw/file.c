@@ -5,7 +5,6 @@
 
 #include "report/atomic_file.h"
 #include "report/draw/draw.h"
-#include "common/text.h"
 #include "report/report.h"
 
 struct choice {

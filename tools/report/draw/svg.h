@@ -6,7 +6,6 @@
 #ifndef SG_TOOLS_REPORT_DRAW_SVG_H
 #define SG_TOOLS_REPORT_DRAW_SVG_H
 
-#include <stddef.h>
 #include <stdio.h>
 
 /* Prints a text, escaped; characters that XML does not allow are spelt out. `attributes` are not escaped. */

@@ -1,7 +1,6 @@
 /*
  * job.c - prints what a page says of a job as a whole: its verdict, its drawing, and the figures of the drawing.
  */
-
 #include "report/draw/draw.h"
 #include "report/html/html.h"
 #include "common/bytes.h"

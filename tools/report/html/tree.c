@@ -5,7 +5,6 @@
 
 #include "report/html/html.h"
 #include "report/draw/draw.h"
-#include "common/text.h"
 #include "common/tool.h"
 
 enum { DRAWN_MAX = 16 }; /* about 100 KiB each */

@@ -1,9 +1,6 @@
 /*
  * keys.c - what the keys of the live screen do.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "report/watch/terminal.h"
 #include "common/bytes.h"
 #include "report/watch/watch.h"

@@ -7,7 +7,6 @@
 
 #include "report/draw/draw.h"
 #include "common/bytes.h"
-#include "common/text.h"
 #include "common/tool.h"
 #include "report/watch/terminal.h"
 #include "report/watch/watch.h"

@@ -3,10 +3,8 @@
  */
 #include "report/watch/watch.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "report/watch/terminal.h"

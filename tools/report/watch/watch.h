@@ -8,7 +8,6 @@
 
 #include "report/report.h"
 #include "model/model.h"
-#include "common/text.h"
 #include "report/watch/rate.h"
 #include "report/watch/spark.h"
 

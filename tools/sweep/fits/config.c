@@ -9,7 +9,6 @@
 
 #include "sweep/fits/dtype.h"
 #include "sweep/fits/fits.h"
-#include "common/bytes.h"
 #include "common/text.h"
 
 enum { CONFIG_MOST = 8 << 20 };

@@ -8,7 +8,6 @@
 
 #include "common/bytes.h"
 #include "common/text.h"
-#include "common/tool.h"
 #include "sweep/fits/fits.h"
 
 bool fits_model_fail(struct fits_model *model, const char *format, ...)

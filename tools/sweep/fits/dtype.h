@@ -4,7 +4,6 @@
 #ifndef SG_TOOLS_SWEEP_FITS_DTYPE_H
 #define SG_TOOLS_SWEEP_FITS_DTYPE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 struct fits_dtype {

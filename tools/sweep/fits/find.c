@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,6 @@
 
 #include "sweep/fits/fits.h"
 #include "common/bytes.h"
-#include "common/text.h"
 #include "common/tool.h"
 
 enum { KEY_CAPACITY = 128, DIMENSIONS = 8, NESTING = 4, ALIGNMENT = 32 };

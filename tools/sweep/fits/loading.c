@@ -12,8 +12,6 @@
  * they free meanwhile stays resident in part: the C library keeps up to twice its largest freed block (mallopt(3)), and
  * such a block is at most the experts of a layer.
  */
-#include <inttypes.h>
-
 #include "common/bytes.h"
 #include "sweep/fits/fits.h"
 

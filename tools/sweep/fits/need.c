@@ -9,7 +9,6 @@
 
 #include "common/bytes.h"
 #include "common/text.h"
-#include "common/tool.h"
 #include "sparkguard_abi.h"
 
 #define MOST_BYTES (UINT64_C(1) << 62)

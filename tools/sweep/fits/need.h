@@ -6,7 +6,6 @@
 #ifndef SG_TOOLS_SWEEP_FITS_NEED_H
 #define SG_TOOLS_SWEEP_FITS_NEED_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
