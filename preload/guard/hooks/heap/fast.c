@@ -15,7 +15,7 @@
  * - glibc's heap does not call malloc, so no layer is set around the call, and free leaves by a jump.
  */
 #include "base/atomics.h"
-#include "base/bootstrap_alloc.h"
+#include "hooks/heap/bootstrap_alloc.h"
 #include "base/compiler.h"
 #include "hooks/heap/glibc.h"
 #include "hooks/heap/heap.h"

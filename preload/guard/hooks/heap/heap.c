@@ -13,7 +13,7 @@
 #include "admit/admission.h"
 #include "admit/reclaim/trim.h"
 #include "base/atomics.h"
-#include "base/bootstrap_alloc.h"
+#include "hooks/heap/bootstrap_alloc.h"
 #include "base/compiler.h"
 #include "hooks/heap/glibc.h"
 #include "hooks/heap/heap.h"

@@ -4,8 +4,8 @@
  *
  * The memory is a fixed buffer. Blocks are never freed or reused. Any thread, any time.
  */
-#ifndef SG_PRELOAD_BASE_BOOTSTRAP_ALLOC_H
-#define SG_PRELOAD_BASE_BOOTSTRAP_ALLOC_H
+#ifndef SG_PRELOAD_HOOKS_HEAP_BOOTSTRAP_ALLOC_H
+#define SG_PRELOAD_HOOKS_HEAP_BOOTSTRAP_ALLOC_H
 
 #include "base/compiler.h"
 

@@ -3,7 +3,7 @@
  * of glibc's blocks that have a mapping of their own. Code that reads glibc's block headers (glibc.h) then does not
  * take the block for one of glibc's ordinary blocks.
  */
-#include "base/bootstrap_alloc.h"
+#include "hooks/heap/bootstrap_alloc.h"
 
 #include "base/atomics.h"
 
