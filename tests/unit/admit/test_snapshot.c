@@ -6,7 +6,7 @@
 
 #include "base/options.h"
 #include "admit/snapshot.h"
-#include "account/mapping_kind.h"
+#include "hooks/mmap/mapping_kind.h"
 #include "admit/cgroup.h"
 #include "base/atomics.h"
 #include "shared/own_entry.h"

@@ -13,7 +13,7 @@
 #include "admit/admission.h"
 #include "hooks/lifecycle.h"
 #include "base/lock.h"
-#include "account/mapping_kind.h"
+#include "hooks/mmap/mapping_kind.h"
 #include "hooks/open_call.h"
 #include "account/thread_record.h"
 

@@ -1,8 +1,8 @@
 /*
  * mapping_kind.h - decides from the arguments of mmap or shmat how a mapping counts. Any thread.
  */
-#ifndef SG_PRELOAD_ACCOUNT_MAPPING_KIND_H
-#define SG_PRELOAD_ACCOUNT_MAPPING_KIND_H
+#ifndef SG_PRELOAD_HOOKS_MMAP_MAPPING_KIND_H
+#define SG_PRELOAD_HOOKS_MMAP_MAPPING_KIND_H
 
 #include <stdbool.h>
 #include <stddef.h>

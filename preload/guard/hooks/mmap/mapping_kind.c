@@ -1,7 +1,7 @@
 /*
  * mapping_kind.c - see mapping_kind.h.
  */
-#include "account/mapping_kind.h"
+#include "hooks/mmap/mapping_kind.h"
 
 #include "account/residency.h"
 #include "base/atomics.h"
