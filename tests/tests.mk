@@ -77,6 +77,7 @@ $(unit_names:%=$(BUILD)/tests/unit/%): $(BUILD)/libsparkguard-core.a
 $(patsubst %,$(BUILD)/tests/unit/%,$(basename $(notdir $(wildcard tests/unit/watch/test_*.c)))): $(BUILD)/libsparkguard-watch.a
 # Parts of the hooks that interpose nothing are tested alone.
 $(BUILD)/tests/unit/test_bootstrap_alloc: $(BUILD)/obj/preload/guard/hooks/heap/bootstrap_alloc.o
+$(BUILD)/tests/unit/test_pieces: $(BUILD)/obj/preload/guard/hooks/pool/pool_pieces.o
 $(BUILD)/tests/unit/test_context_estimate: $(BUILD)/obj/preload/guard/hooks/cuda/context_estimate.o
 $(BUILD)/tests/unit/test_snapshot: $(BUILD)/obj/preload/guard/hooks/mmap/mapping_kind.o
 $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a

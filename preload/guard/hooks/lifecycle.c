@@ -19,7 +19,7 @@
 #include "hooks/mmap/fork.h"
 #include "hooks/python_fork.h"
 #include "account/phases.h"
-#include "hooks/cuda/mempool.h"
+#include "hooks/pool/mempool.h"
 #include "hooks/real.h"
 #include "hooks/sanitizer.h"
 #include "watch/victim.h"

@@ -5,7 +5,7 @@
 
 #include "admit/admission.h"
 #include "hooks/cuda/graph.h"
-#include "hooks/cuda/mempool.h"
+#include "hooks/pool/mempool.h"
 
 void sg_open_call_give_up(void)
 {

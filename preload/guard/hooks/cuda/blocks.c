@@ -10,7 +10,7 @@
 #include "admit/deferred_frees.h"
 #include "base/atomics.h"
 #include "hooks/cuda/device.h"
-#include "hooks/cuda/mempool.h"
+#include "hooks/pool/mempool.h"
 #include "shared/segment.h"
 
 uint32_t sg_cuda_enter_site(enum sg_domain domain, const void *caller, uint64_t bytes)

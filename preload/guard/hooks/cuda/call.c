@@ -4,7 +4,7 @@
 #include "hooks/cuda/call.h"
 
 #include "hooks/cuda/contexts.h"
-#include "hooks/cuda/mempool.h"
+#include "hooks/pool/mempool.h"
 #include "hooks/process_list.h"
 #include "base/options.h"
 #include "admit/deferred_frees.h"

@@ -11,7 +11,7 @@
 #include "hooks/cuda/blocks.h"
 #include "hooks/cuda/graph.h"
 #include "hooks/cuda/lock.h"
-#include "hooks/cuda/mempool.h"
+#include "hooks/pool/mempool.h"
 
 static uint32_t primaries_ending[SG_DEVICE_CAPACITY]; /* resets under way; under sg_cuda_lock */
 

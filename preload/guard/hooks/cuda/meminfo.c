@@ -14,7 +14,7 @@
 #include "base/pages.h"
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
-#include "hooks/cuda/mempool.h"
+#include "hooks/pool/mempool.h"
 #include "hooks/process_list.h"
 #include "base/options.h"
 #include "admit/headroom.h"

@@ -4,7 +4,7 @@
  */
 #include "fixture.h"
 
-#include "account/pool_pieces.h"
+#include "hooks/pool/pool_pieces.h"
 
 #define BASE UINT64_C(0x7f0000000000)
 

@@ -13,8 +13,8 @@
  *
  * Thread-safety: all calls under one lock of the caller (sg_cuda_lock). Memory: own mappings, made at first use.
  */
-#ifndef SG_PRELOAD_ACCOUNT_POOL_PIECES_H
-#define SG_PRELOAD_ACCOUNT_POOL_PIECES_H
+#ifndef SG_PRELOAD_HOOKS_POOL_PIECES_H
+#define SG_PRELOAD_HOOKS_POOL_PIECES_H
 
 #include "base/range_map.h"
 

@@ -8,8 +8,8 @@
  * `block` is a table value (account/tracker.h). `key` is the number that tells a stream from all others. Any thread;
  * functions take sg_cuda_lock and release it while they query the driver.
  */
-#ifndef SG_PRELOAD_HOOKS_CUDA_MEMPOOL_H
-#define SG_PRELOAD_HOOKS_CUDA_MEMPOOL_H
+#ifndef SG_PRELOAD_HOOKS_POOL_MEMPOOL_H
+#define SG_PRELOAD_HOOKS_POOL_MEMPOOL_H
 
 #include "admit/admission.h"
 #include "hooks/cuda/driver.h"

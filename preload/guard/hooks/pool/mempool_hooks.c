@@ -13,7 +13,7 @@
 #include "hooks/cuda/call.h"
 #include "hooks/cuda/contexts.h"
 #include "base/options.h"
-#include "hooks/cuda/mempool.h"
+#include "hooks/pool/mempool.h"
 #include "account/callsites.h"
 
 /* ---- where a request goes ---------------------------------------------------------------------------------------- */

@@ -1,12 +1,12 @@
 /*
  * mempool.c - see mempool.h.
  */
-#include "hooks/cuda/mempool.h"
+#include "hooks/pool/mempool.h"
 
 #include "account/ledger.h"
 #include "account/tracker.h"
 #include "base/compiler.h"
-#include "account/pool_pieces.h"
+#include "hooks/pool/pool_pieces.h"
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "hooks/cuda/contexts.h"

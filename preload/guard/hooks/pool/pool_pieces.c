@@ -1,7 +1,7 @@
 /*
  * pool_pieces.c - see pool_pieces.h.
  */
-#include "account/pool_pieces.h"
+#include "hooks/pool/pool_pieces.h"
 
 #include "base/syscall.h"
 
