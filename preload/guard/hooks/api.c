@@ -9,7 +9,7 @@
 #include "base/atomics.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
-#include "account/phases.h"
+#include "hooks/phases.h"
 #include "admit/headroom.h"
 #include "shared/segment.h"
 #include "account/timeline.h"

@@ -18,7 +18,7 @@
 #include "base/procfs.h"
 #include "hooks/mmap/fork.h"
 #include "hooks/python_fork.h"
-#include "account/phases.h"
+#include "hooks/phases.h"
 #include "hooks/pool/mempool.h"
 #include "hooks/real.h"
 #include "hooks/sanitizer.h"

@@ -1,7 +1,7 @@
 /*
  * phases.c - see phases.h.
  */
-#include "account/phases.h"
+#include "hooks/phases.h"
 
 #include "base/atomics.h"
 #include "account/ledger.h"

@@ -4,8 +4,8 @@
  * The present phase is the last one in the segment's ring. The ledger keeps its peak in phase_peak_bytes. The peak is
  * copied into the ring when the next phase begins. Any thread, also in signal handlers.
  */
-#ifndef SG_PRELOAD_ACCOUNT_PHASES_H
-#define SG_PRELOAD_ACCOUNT_PHASES_H
+#ifndef SG_PRELOAD_HOOKS_PHASES_H
+#define SG_PRELOAD_HOOKS_PHASES_H
 
 #include <stdint.h>
 
