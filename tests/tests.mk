@@ -75,6 +75,7 @@ $(unit_names:%=$(BUILD)/tests/unit/%): $(BUILD)/libsparkguard-core.a
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $(filter %.o,$^) \
 	    -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(UNIT_LIBS)
 $(patsubst %,$(BUILD)/tests/unit/%,$(basename $(notdir $(wildcard tests/unit/watch/test_*.c)))): $(BUILD)/libsparkguard-watch.a
+$(BUILD)/tests/unit/test_segment $(BUILD)/tests/unit/test_timeline: $(BUILD)/libsparkguard-watch.a
 # Parts of the hooks that interpose nothing are tested alone.
 $(BUILD)/tests/unit/test_bootstrap_alloc: $(BUILD)/obj/preload/guard/hooks/heap/bootstrap_alloc.o
 $(BUILD)/tests/unit/test_pieces: $(BUILD)/obj/preload/guard/hooks/pool/pool_pieces.o

@@ -3,8 +3,8 @@
  *
  * The library puts the job into `environ`, which most programs hand on to their children. A program that hands on the
  * environment that it was begun with (Go's os/exec copies it from the stack) leaves the job out. Its children then take
- * the job from the parent's record, when they get one themselves. A parent without a record (lifetime.h) holds too
- * little to matter, and its children have jobs of their own.
+ * the job from the parent's record, when they get one themselves. A parent without a record (watch/lifetime.h) holds
+ * too little to matter, and its children have jobs of their own.
  */
 #ifndef SG_PRELOAD_SHARED_PARENT_JOB_H
 #define SG_PRELOAD_SHARED_PARENT_JOB_H

@@ -36,7 +36,7 @@
 #include "account/timeline.h"
 #include "hooks/cuda/vmm.h"
 #include "watch/watchdog.h"
-#include "account/lifetime.h"
+#include "watch/lifetime.h"
 
 #include <sys/auxv.h>
 #include <dlfcn.h>

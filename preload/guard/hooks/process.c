@@ -14,7 +14,7 @@
 #include "shared/segment.h"
 #include "base/syscall.h"
 #include "watch/watchdog.h"
-#include "account/lifetime.h"
+#include "watch/lifetime.h"
 
 #include <errno.h>
 #include <pthread.h>

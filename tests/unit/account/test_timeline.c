@@ -10,7 +10,7 @@
 #include "shared/segment.h"
 #include "account/timeline.h"
 #include "model/timeline_reader.h"
-#include "account/lifetime.h"
+#include "watch/lifetime.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>

@@ -9,7 +9,7 @@
 #include "base/options.h"
 #include "shared/segment.h"
 #include "account/thread_record.h"
-#include "account/lifetime.h"
+#include "watch/lifetime.h"
 #include "shared/retention.h"
 
 #include <dirent.h>

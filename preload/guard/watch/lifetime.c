@@ -1,7 +1,7 @@
 /*
  * lifetime.c - see lifetime.h.
  */
-#include "account/lifetime.h"
+#include "watch/lifetime.h"
 
 #include "account/timeline.h"
 #include "base/atomics.h"

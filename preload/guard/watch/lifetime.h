@@ -1,8 +1,8 @@
 /*
  * lifetime.h - publishes the end of this process: in its segment, its time line and its registry entry.
  */
-#ifndef SG_PRELOAD_ACCOUNT_LIFETIME_H
-#define SG_PRELOAD_ACCOUNT_LIFETIME_H
+#ifndef SG_PRELOAD_WATCH_LIFETIME_H
+#define SG_PRELOAD_WATCH_LIFETIME_H
 
 #include "sparkguard_abi.h"
 
