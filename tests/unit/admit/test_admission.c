@@ -618,6 +618,8 @@ CHILD_TEST(usable_is_what_the_tightest_constraint_leaves)
     CHECK(would_get(SG_DOMAIN_HEAP, GIB));
     CHECK_EQUAL(sg_own->machine.usable_bytes, 5 * GIB);
     CHECK_EQUAL(sg_own->machine.floor_bytes, FLOOR);
+    CHECK(would_get(SG_DOMAIN_HEAP, 4 * GIB));
+    CHECK(!would_get(SG_DOMAIN_HEAP, 4 * GIB + 1));
 }
 
 CHILD_TEST(cma_is_there_for_the_host_but_not_for_cuda)
