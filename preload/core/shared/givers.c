@@ -127,7 +127,10 @@ bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes)
     if (!asked->has_asked_silent)
         ask_silent(bytes);
     asked->has_asked_silent = true;
-    if (is_waiting && now - asked->since_ns < TURN_NS)
+    bool is_news = !is_waiting && asked->seen != asked->count;
+    if (is_news)
+        asked->seen = asked->count;
+    if (is_news || (is_waiting && now - asked->since_ns < TURN_NS))
         return true;
     uint32_t next = find_next(asked);
     if (next == SG_ENTRY_CAPACITY) {

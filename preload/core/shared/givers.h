@@ -22,6 +22,7 @@ enum { SG_GIVERS_ASKED_MAX = 16 };
 struct sg_givers_asked {
     uint64_t since_ns;     /* when the last one was asked, or when its answer was seen (CLOCK_MONOTONIC) */
     uint16_t count;        /* how many were asked */
+    uint16_t seen;         /* of how many the answer was seen */
     bool has_answered;     /* its answer was seen, and nobody else can be asked */
     bool has_asked_silent; /* those whose answers nobody waits for were asked as well */
     uint16_t entry[SG_GIVERS_ASKED_MAX];    /* the numbers of their entries */
@@ -29,7 +30,8 @@ struct sg_givers_asked {
 };
 
 /* Asks the next process to give back `bytes`, if the last one that was asked has answered or was asked half a second
- * ago. Returns whether an answer may still come. Any thread, without the decision lock. */
+ * ago. An answer that is new may have brought what the request needs: the caller sums up again first. Returns whether
+ * an answer may still come. Any thread, without the decision lock. */
 bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes);
 
 /* Call it where the request waits no longer. Nobody waits for those that have not answered until they do; they are

@@ -1,6 +1,7 @@
 """Programs that have a callback for memory pressure, and requests that ask them."""
 
 import resource
+import time
 
 GIVER = """
 libc.free.argtypes = [ctypes.c_void_p]
@@ -35,6 +36,7 @@ GIVES = 1 << 8  # SG_SLOT_GIVES
 DEADLINE = 45
 AT_ONCE = 29
 PATIENT = {"SPARKGUARD_WAIT": "50"}  # as long as a busy machine may need for an answer
+TURN = 0.5  # seconds: if nobody has answered for so long, one more is asked (shared/givers.c)
 SERVED = 500  # sleeps: half of the looks until the deadline of who is PATIENT
 
 
@@ -58,6 +60,13 @@ def given(place, commands):
     answers, sleeps = ask(place, commands, env=PATIENT)
     assert sleeps < SERVED, "it was served at its deadline only"
     return answers
+
+
+def given_and_turns(place, commands):
+    """The answers, and how many may have been asked besides the first one while a busy machine let the request wait."""
+    begin = time.monotonic()
+    answers = given(place, commands)
+    return answers, int((time.monotonic() - begin) / TURN)
 
 
 def entry_flags(place):
