@@ -37,6 +37,11 @@ char *text_format(const char *format, ...)
     return text;
 }
 
+void text_append(const char **list, const char *separator, const char *item)
+{
+    *list = text_format("%s%s%s", *list, (*list)[0] != '\0' ? separator : "", item);
+}
+
 size_t text_utf8_next(const char *bytes, size_t left, uint32_t *code)
 {
     const unsigned char *p = (const unsigned char *)bytes;

@@ -38,9 +38,10 @@ static uint32_t find_unknown(const struct sg_bounds_sources *sources, struct sg_
     return 0;
 }
 
-/* Adds the finding about what the file says. */
-static struct doctor_finding *judge_text(struct doctor *doctor, const char *id, const struct sg_bounds_sources *sources)
+/* Says what the file says. */
+static void judge_text(const struct doctor *doctor, struct finding *finding, const struct sg_bounds_sources *sources)
 {
+    static const char edit[] = "sudoedit " SG_BOUNDS_FILE "  # a line: USER, @GROUP or *, then limit=SIZE or reserve=SIZE";
     gid_t groups[256];
     uint32_t numbers[257];
     int count = getgroups(256, groups);
@@ -53,36 +54,35 @@ static struct doctor_finding *judge_text(struct doctor *doctor, const char *id, 
     struct sg_bounds_text who;
     uint64_t machine = doctor->model->machine.ordinary_bytes;
     uint32_t unreadable = sg_bounds_find(sources, &user, &bounds), unknown = find_unknown(sources, &who);
-    if (unreadable != 0)
-        return doctor_add(doctor, id, DOCTOR_WARNING,
-                          "Line %" PRIu32 " of " SG_BOUNDS_FILE " cannot be read and bounds nobody.", unreadable);
-    if (unknown != 0)
-        return doctor_add(doctor, id, DOCTOR_WARNING,
-                          "Line %" PRIu32 " of " SG_BOUNDS_FILE " bounds nobody: %s does not have %.*s.", unknown,
-                          who.at[0] == '@' ? "/etc/group" : "/etc/passwd", (int)who.bytes, who.at);
+    if (unreadable != 0) {
+        finding_say(finding, FINDING_WARNING, edit,
+                    "Line %" PRIu32 " of " SG_BOUNDS_FILE " cannot be read and bounds nobody.", unreadable);
+        return;
+    }
+    if (unknown != 0) {
+        finding_say(finding, FINDING_WARNING, edit,
+                    "Line %" PRIu32 " of " SG_BOUNDS_FILE " bounds nobody: %s does not have %.*s.", unknown,
+                    who.at[0] == '@' ? "/etc/group" : "/etc/passwd", (int)who.bytes, who.at);
+        return;
+    }
     char limit[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
     bool is_known = machine != SG_UNKNOWN && (bounds.limit.is_set || bounds.reserve.is_set);
-    if (!is_known)
-        return doctor_add(doctor, id, DOCTOR_FINE, SG_BOUNDS_FILE " can be read; it does not bound you.");
+    if (!is_known) {
+        finding_say(finding, FINDING_FINE, NULL, SG_BOUNDS_FILE " can be read; it does not bound you.");
+        return;
+    }
     text_size(limit, sg_size_of(bounds.limit, machine));
     text_size(reserve, sg_size_of(bounds.reserve, machine));
-    return doctor_add(doctor, id, DOCTOR_FINE, SG_BOUNDS_FILE " bounds you to %s%s%s%s%s.",
-                      bounds.limit.is_set ? "a limit of at most " : "", bounds.limit.is_set ? limit : "",
-                      bounds.limit.is_set && bounds.reserve.is_set ? " and " : "",
-                      bounds.reserve.is_set ? "a reserve of at least " : "", bounds.reserve.is_set ? reserve : "");
+    finding_say(finding, FINDING_FINE, NULL, SG_BOUNDS_FILE " bounds you to %s%s%s%s%s.",
+                bounds.limit.is_set ? "a limit of at most " : "", bounds.limit.is_set ? limit : "",
+                bounds.limit.is_set && bounds.reserve.is_set ? " and " : "",
+                bounds.reserve.is_set ? "a reserve of at least " : "", bounds.reserve.is_set ? reserve : "");
 }
 
-static void fix(struct doctor_finding *finding, const char *command)
+static void check_bounds(struct doctor *doctor, struct finding *finding)
 {
-    finding->fix = text_copy(command, SIZE_MAX);
-}
-
-static void check_bounds(struct doctor *doctor)
-{
-    static const char id[] = "bounds";
     struct sg_bounds_sources sources;
     struct stat status;
-    struct doctor_finding *finding;
     char *path = text_format("%s" SG_BOUNDS_FILE, doctor->root);
     bool exists = stat(path, &status) == 0;
     if (!exists) /* a machine without bounds hears nothing about them */
@@ -91,20 +91,18 @@ static void check_bounds(struct doctor *doctor)
     sources.users = read_text(doctor, "/etc/passwd");
     sources.groups = read_text(doctor, "/etc/group");
     if ((status.st_mode & S_IROTH) == 0) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             SG_BOUNDS_FILE " cannot be read by all users: it does not bound them.");
-        fix(finding, "sudo chmod 644 " SG_BOUNDS_FILE);
+        finding_say(finding, FINDING_WARNING, "sudo chmod 644 " SG_BOUNDS_FILE,
+                    SG_BOUNDS_FILE " cannot be read by all users: it does not bound them.");
         finding->script = "act chmod 644 " SG_BOUNDS_FILE "\n";
         finding->undo = "chmod 600 " SG_BOUNDS_FILE;
     } else if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, SG_BOUNDS_FILE " can be changed by others than root.");
-        fix(finding, "sudo chown root:root " SG_BOUNDS_FILE " && sudo chmod 644 " SG_BOUNDS_FILE);
+        finding_say(finding, FINDING_WARNING,
+                    "sudo chown root:root " SG_BOUNDS_FILE " && sudo chmod 644 " SG_BOUNDS_FILE,
+                    SG_BOUNDS_FILE " can be changed by others than root.");
     } else {
-        finding = judge_text(doctor, id, &sources);
-        if (finding->state != DOCTOR_FINE)
-            fix(finding, "sudoedit " SG_BOUNDS_FILE "  # a line: USER, @GROUP or *, then limit=SIZE or reserve=SIZE");
+        judge_text(doctor, finding, &sources);
     }
-    finding->why = "It sets the largest limit and the smallest reserve of each user, and each program reads it.";
 }
 
-DOCTOR_CHECK(280, check_bounds);
+DOCTOR_CHECK(280, check_bounds, "bounds",
+             "It sets the largest limit and the smallest reserve of each user, and each program reads it.");

@@ -120,32 +120,29 @@ void doctor_learn_unified(struct doctor *doctor)
     doctor->is_forced = (is_on && doctor->unified == 0) || (is_off && doctor->unified == 1);
 }
 
-static void check_unified(struct doctor *doctor)
+static void check_unified(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "unified";
-    struct doctor_finding *finding;
     if (doctor->is_forced) {
-        finding = doctor_add(doctor, id, doctor->unified == 1 ? DOCTOR_DANGER : DOCTOR_WARNING,
-                             "SPARKGUARD_UNIFIED says that CPU and GPU %s one memory, against what was found (%s).",
-                             doctor->unified == 1 ? "do not share" : "share", doctor->how);
-        finding->fix = text_copy("unset SPARKGUARD_UNIFIED", 64);
+        finding_say(finding, doctor->unified == 1 ? FINDING_DANGER : FINDING_WARNING, "unset SPARKGUARD_UNIFIED",
+                    "SPARKGUARD_UNIFIED says that CPU and GPU %s one memory, against what was found (%s).",
+                    doctor->unified == 1 ? "do not share" : "share", doctor->how);
     } else if (doctor->unified == 1) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "CPU and GPU share one memory, %s.", doctor->how);
+        finding_say(finding, FINDING_FINE, NULL, "CPU and GPU share one memory, %s.", doctor->how);
     } else if (doctor->unified == 0) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "The GPU has memory of its own, %s.", doctor->how);
+        finding_say(finding, FINDING_FINE, NULL, "The GPU has memory of its own, %s.", doctor->how);
     } else if (doctor->has_driver) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "It is unknown whether CPU and GPU share one memory.");
-        finding->fix = text_copy("sparkguard python3 -c 'import torch; torch.zeros(1).cuda()'  # asks the driver", 96);
+        finding_say(finding, FINDING_UNKNOWN,
+                    "sparkguard python3 -c 'import torch; torch.zeros(1).cuda()'  # asks the driver",
+                    "It is unknown whether CPU and GPU share one memory.");
     } else {
-        finding =
-            doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA driver is loaded: there is no device memory to share.");
+        finding_say(finding, FINDING_FINE, NULL, "No NVIDIA driver is loaded: there is no device memory to share.");
         finding->absent = doctor->has_gpu ? "no NVIDIA driver" : "no NVIDIA GPU";
     }
-    finding->why = "On unified memory a job's cudaMalloc takes the pages that SSH needs; the guard asks the driver "
-                   "(CU_DEVICE_ATTRIBUTE_INTEGRATED) and needs no help with it.";
 }
 
-DOCTOR_CHECK(210, check_unified);
+DOCTOR_CHECK(210, check_unified, "unified",
+             "On unified memory a job's cudaMalloc takes the pages that SSH needs; the guard asks the driver "
+             "(CU_DEVICE_ATTRIBUTE_INTEGRATED) and needs no help with it.");
 
 /* Reads the driver's version. Returns its first number, or 0 if it cannot be read. */
 static unsigned read_driver_version(const struct doctor *doctor, char version[32])
@@ -165,35 +162,29 @@ static unsigned read_driver_version(const struct doctor *doctor, char version[32
     return major;
 }
 
-static void check_driver(struct doctor *doctor)
+static void check_driver(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "driver";
     char version[32];
     unsigned major = read_driver_version(doctor, version);
-    struct doctor_finding *finding;
     if (!doctor->has_gpu) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "There is no NVIDIA GPU: the guard bounds heap and mappings.");
+        finding_say(finding, FINDING_FINE, NULL, "There is no NVIDIA GPU: the guard bounds heap and mappings.");
         finding->absent = "no NVIDIA GPU";
     } else if (!doctor->has_driver) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "No NVIDIA driver is loaded.");
-        finding->fix = text_copy("sudo modprobe nvidia", 64);
+        finding_say(finding, FINDING_WARNING, "sudo modprobe nvidia", "No NVIDIA driver is loaded.");
     } else if (major == 0) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "The version of the NVIDIA driver cannot be read.");
-        finding->fix = text_copy("cat " VERSION_FILE, 64);
+        finding_say(finding, FINDING_UNKNOWN, "cat " VERSION_FILE, "The version of the NVIDIA driver cannot be read.");
     } else if (major < DRIVER_LEAST) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_WARNING, "The NVIDIA driver is %s; CUDA 13 needs %d.", version, DRIVER_LEAST);
-        finding->fix = text_format("sudo apt install nvidia-driver-%d-open", DRIVER_LEAST);
+        finding_say(finding, FINDING_WARNING, text_format("sudo apt install nvidia-driver-%d-open", DRIVER_LEAST),
+                    "The NVIDIA driver is %s; CUDA 13 needs %d.", version, DRIVER_LEAST);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "The NVIDIA driver is %s.", version);
+        finding_say(finding, FINDING_FINE, NULL, "The NVIDIA driver is %s.", version);
     }
-    finding->why =
-        "Without a driver that knows the GPU no CUDA program starts; sparkguard itself serves any, from CUDA 11 "
-        "on.";
-    doctor_figure(finding, "driver_major", major != 0 ? major : SG_UNKNOWN);
+    finding_figure(finding, "driver_major", major != 0 ? major : SG_UNKNOWN);
 }
 
-DOCTOR_CHECK(220, check_driver);
+DOCTOR_CHECK(220, check_driver, "driver",
+             "Without a driver that knows the GPU no CUDA program starts; sparkguard itself serves any, from CUDA 11 "
+             "on.");
 
 /* Returns the memory of CUDA programs, and of pages that the driver keeps after they were freed. */
 static uint64_t unexplained_bytes(const struct doctor *doctor)
@@ -234,50 +225,47 @@ bool doctor_has_driver_pools(const struct doctor *doctor)
     return pools != 0 && pools != SG_UNKNOWN;
 }
 
-static void check_driver_pools(struct doctor *doctor)
+static void check_driver_pools(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "driver-pools";
     char kept_text[TEXT_SIZE_CAPACITY];
     uint64_t pools = doctor->has_driver ? read_pools(doctor) : 0, unexplained = unexplained_bytes(doctor);
     bool has_pools = pools != 0 && pools != SG_UNKNOWN;
     uint64_t living = has_pools ? living_bytes(doctor->model) : 0;
     uint64_t kept = unexplained == SG_UNKNOWN ? SG_UNKNOWN : bytes_less(unexplained, living);
-    struct doctor_finding *finding;
     text_size(kept_text, kept);
     if (!doctor->has_driver || doctor->unified == 0) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_FINE, "Device memory is not the machine's, so the driver keeps none of it.");
+        finding_say(finding, FINDING_FINE, NULL, "Device memory is not the machine's, so the driver keeps none of it.");
         finding->absent = doctor->has_driver ? "the GPU has memory of its own"
                           : doctor->has_gpu  ? "no NVIDIA driver"
                                              : "no NVIDIA GPU";
     } else if (pools == 0) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "The driver gives freed pages back to the machine at once.");
+        finding_say(finding, FINDING_FINE, NULL, "The driver gives freed pages back to the machine at once.");
     } else if (pools == SG_UNKNOWN) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "It is unknown whether the driver keeps freed pages.");
-        finding->fix = text_copy("sudo cat /proc/driver/nvidia/params", 64);
+        finding_say(finding, FINDING_UNKNOWN, "sudo cat /proc/driver/nvidia/params",
+                    "It is unknown whether the driver keeps freed pages.");
     } else {
         bool is_little = kept == SG_UNKNOWN || kept < doctor_meminfo(doctor, "MemTotal") / POOL_LITTLE;
-        finding = doctor_add(doctor, id, is_little ? DOCTOR_FINE : DOCTOR_WARNING,
-                             "The driver keeps freed pages for itself; %s of the machine is in no counter of the "
-                             "kernel, and no device memory that is known of a program that runs.",
-                             kept_text);
+        finding_say(finding, is_little ? FINDING_FINE : FINDING_WARNING, NULL,
+                    "The driver keeps freed pages for itself; %s of the machine is in no counter of the "
+                    "kernel, and no device memory that is known of a program that runs.",
+                    kept_text);
         if (!is_little) {
-            finding->fix = text_copy("echo 2 | sudo tee /proc/sys/vm/drop_caches", 64);
+            finding->fix = "echo 2 | sudo tee /proc/sys/vm/drop_caches";
             finding->script = "put 2 /proc/sys/vm/drop_caches\n";
             finding->undo = "nothing to undo: the driver takes pages anew when a program asks for them";
         }
     }
-    finding->why =
-        "CUDA programs are served from these pages first. To all others MemAvailable stays low by them, and programs "
-        "that size themselves by it do not start. Dropping the kernel's caches empties the pool within a second; the "
-        "next CUDA program that ends fills it again. The module option NVreg_EnableSystemMemoryPools=0 and a reboot "
-        "end that for good; then the driver clears each allocation, which makes the load of a model slower.";
-    doctor_figure(finding, "driver_pools_mask", pools);
-    doctor_figure(finding, "unexplained_bytes", unexplained);
-    doctor_figure(finding, "living_device_bytes", living);
+    finding_figure(finding, "driver_pools_mask", pools);
+    finding_figure(finding, "unexplained_bytes", unexplained);
+    finding_figure(finding, "living_device_bytes", living);
 }
 
-DOCTOR_CHECK(230, check_driver_pools);
+DOCTOR_CHECK(
+    230, check_driver_pools, "driver-pools",
+    "CUDA programs are served from these pages first. To all others MemAvailable stays low by them, and programs "
+    "that size themselves by it do not start. Dropping the kernel's caches empties the pool within a second; the "
+    "next CUDA program that ends fills it again. The module option NVreg_EnableSystemMemoryPools=0 and a reboot "
+    "end that for good; then the driver clears each allocation, which makes the load of a model slower.");
 
 /* Returns the highest N of libNAME.so.N in the folders of the dynamic linker and of CUDA's installer, or 0 if there is
  * none. */
@@ -323,63 +311,56 @@ static void read_toolkit(const struct doctor *doctor, char version[32])
         sscanf(at + sizeof "\"version\"" - 1, " : \"%31[0-9.]", version);
 }
 
-static void check_toolkit(struct doctor *doctor)
+static void check_toolkit(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "toolkit";
     char version[32];
     read_toolkit(doctor, version);
     const char *name = version[0] != '\0' ? ", toolkit " : "";
     unsigned driver = find_soname(doctor, "libcuda"), runtime = find_soname(doctor, "libcudart");
-    struct doctor_finding *finding;
     if (!doctor->has_gpu) {
-        finding = doctor_add_absent(doctor, id, "no NVIDIA GPU");
+        finding_say_absent(finding, "no NVIDIA GPU");
     } else if (driver == 0 && doctor->has_driver) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "The driver is loaded, but libcuda.so.1 was not found.");
-        finding->fix = text_format("sudo apt install libnvidia-compute-%d", DRIVER_LEAST);
+        finding_say(finding, FINDING_WARNING, text_format("sudo apt install libnvidia-compute-%d", DRIVER_LEAST),
+                    "The driver is loaded, but libcuda.so.1 was not found.");
     } else if (runtime >= RUNTIME_LEAST) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "libcudart.so.%u was found%s%s%s.", runtime,
-                             driver != 0 ? ", and libcuda.so.1" : "", name, version);
+        finding_say(finding, FINDING_FINE, NULL, "libcudart.so.%u was found%s%s%s.", runtime,
+                    driver != 0 ? ", and libcuda.so.1" : "", name, version);
     } else if (runtime > 0) {
-        finding = doctor_add(doctor, id, doctor->unified == 1 ? DOCTOR_WARNING : DOCTOR_FINE,
-                             "libcudart.so.%u was found, but not that of CUDA %d%s%s.", runtime, RUNTIME_LEAST, name,
-                             version);
-        if (finding->state == DOCTOR_WARNING)
+        finding_say(finding, doctor->unified == 1 ? FINDING_WARNING : FINDING_FINE, NULL,
+                    "libcudart.so.%u was found, but not that of CUDA %d%s%s.", runtime, RUNTIME_LEAST, name, version);
+        if (finding->state == FINDING_WARNING)
             finding->fix = text_format("sudo apt install cuda-toolkit-%d-0", RUNTIME_LEAST);
     } else {
-        finding = doctor_add(doctor, id, doctor->has_driver ? DOCTOR_UNKNOWN : DOCTOR_FINE,
-                             "No libcudart.so was found; Python wheels bring their own.");
+        finding_say(finding, doctor->has_driver ? FINDING_UNKNOWN : FINDING_FINE, NULL,
+                    "No libcudart.so was found; Python wheels bring their own.");
         if (doctor->has_driver)
-            finding->fix = text_copy("pip list | grep -i cuda", 64);
+            finding->fix = "pip list | grep -i cuda";
     }
-    finding->why = "CUDA 13 is the first that supports the Spark's GPU: programs built against CUDA 12 look for "
-                   "libcudart.so.12 and "
-                   "do not start.";
-    doctor_figure(finding, "libcuda_soname", driver != 0 ? driver : SG_UNKNOWN);
-    doctor_figure(finding, "libcudart_soname", runtime != 0 ? runtime : SG_UNKNOWN);
+    finding_figure(finding, "libcuda_soname", driver != 0 ? driver : SG_UNKNOWN);
+    finding_figure(finding, "libcudart_soname", runtime != 0 ? runtime : SG_UNKNOWN);
 }
 
-DOCTOR_CHECK(240, check_toolkit);
+DOCTOR_CHECK(240, check_toolkit, "toolkit",
+             "CUDA 13 is the first that supports the Spark's GPU: programs built against CUDA 12 look for "
+             "libcudart.so.12 and "
+             "do not start.");
 
-static void check_architecture(struct doctor *doctor)
+static void check_architecture(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "architecture";
     char name[64] = "";
     struct utsname own;
-    struct doctor_finding *finding;
     if (doctor_read(doctor, "/proc/sys/kernel/arch", name, sizeof name) <= 0 && doctor->root[0] == '\0' &&
         uname(&own) == 0)
         snprintf(name, sizeof name, "%.63s", own.machine);
     name[strcspn(name, "\n")] = '\0';
     if (name[0] == '\0') {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/sys/kernel/arch cannot be read.");
-        finding->fix = text_copy("uname -m", 64);
+        finding_say(finding, FINDING_UNKNOWN, "uname -m", "/proc/sys/kernel/arch cannot be read.");
     } else if (strcmp(name, "aarch64") == 0 || strcmp(name, "x86_64") == 0) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "The machine is %s.", name);
+        finding_say(finding, FINDING_FINE, NULL, "The machine is %s.", name);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "The machine is %s, which sparkguard does not support.", name);
-        finding->fix = text_copy("make test  # says whether it works there", 64);
+        finding_say(finding, FINDING_WARNING, "make test  # says whether it works there",
+                    "The machine is %s, which sparkguard does not support.", name);
     }
-    finding->why = "sparkguard is built and tested for aarch64 and x86-64.";
 }
 
-DOCTOR_CHECK(250, check_architecture);
+DOCTOR_CHECK(250, check_architecture, "architecture", "sparkguard is built and tested for aarch64 and x86-64.");

@@ -19,31 +19,28 @@
 #include "common/text.h"
 #include "common/env_check.h"
 
-static void check_library(struct doctor *doctor)
+static void check_library(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "library";
     char *path = doctor_library_find(doctor);
     enum doctor_library verdict = path != NULL ? doctor_library_judge(doctor, path) : DOCTOR_LIBRARY_BAD;
-    struct doctor_finding *finding;
     if (path == NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "libsparkguard.so was not found: no program can be guarded.");
-        finding->fix = text_copy("make && sudo make install", 64);
+        finding_say(finding, FINDING_DANGER, "make && sudo make install",
+                    "libsparkguard.so was not found: no program can be guarded.");
     } else if (verdict == DOCTOR_LIBRARY_GOOD) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s can be preloaded.", path);
+        finding_say(finding, FINDING_FINE, NULL, "%s can be preloaded.", path);
     } else if (verdict == DOCTOR_LIBRARY_UNKNOWN) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read.", path);
-        finding->fix = text_copy("make && sudo make install", 64);
+        finding_say(finding, FINDING_UNKNOWN, "make && sudo make install", "%s cannot be read.", path);
     } else {
-        finding = doctor_add(
-            doctor, id, DOCTOR_DANGER, "%s cannot be preloaded %s: programs would run unguarded.", path,
-            verdict == DOCTOR_LIBRARY_FOREIGN ? "here, it is for another architecture" : "by the dynamic linker");
-        finding->fix = text_copy("make && sudo make install", 64);
+        finding_say(finding, FINDING_DANGER, "make && sudo make install",
+                    "%s cannot be preloaded %s: programs would run unguarded.", path,
+                    verdict == DOCTOR_LIBRARY_FOREIGN ? "here, it is for another architecture"
+                                                      : "by the dynamic linker");
     }
-    finding->why = "If the dynamic linker cannot preload the library, it prints one line and starts the program "
-                   "unguarded.";
 }
 
-DOCTOR_CHECK(10, check_library);
+DOCTOR_CHECK(10, check_library, "library",
+             "If the dynamic linker cannot preload the library, it prints one line and starts the program "
+             "unguarded.");
 
 /* Invalid settings: their number, a sentence about the first as "NAME=value", and the fix. */
 struct faults {
@@ -72,12 +69,11 @@ static bool is_set_to(enum sg_option option, const char *value)
     return text != NULL && strcmp(text, value) == 0;
 }
 
-static void check_settings(struct doctor *doctor)
+static void check_settings(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "settings";
+    (void)doctor;
     struct faults faults = {0};
     uint64_t set = 0;
-    struct doctor_finding *finding;
     for (char **entry = environ; *entry != NULL; entry++) {
         enum sg_option option;
         enum env_check verdict = env_check_judge(*entry, &option);
@@ -86,29 +82,27 @@ static void check_settings(struct doctor *doctor)
             take_fault(&faults, *entry, verdict, option);
     }
     if (is_set_to(SG_OPTION_DISABLE, "1")) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "SPARKGUARD_DISABLE=1: the guard refuses nothing.");
-        finding->fix = text_copy("unset SPARKGUARD_DISABLE", 64);
+        finding_say(finding, FINDING_DANGER, "unset SPARKGUARD_DISABLE",
+                    "SPARKGUARD_DISABLE=1: the guard refuses nothing.");
     } else if (faults.count > 0) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " setting%s that the guard cannot use; %s.",
-                             faults.count, faults.count == 1 ? "" : "s", faults.sentence);
-        finding->fix = text_copy(faults.fix, 256);
+        finding_say(finding, FINDING_WARNING, faults.fix, "%" PRIu64 " setting%s that the guard cannot use; %s.",
+                    faults.count, faults.count == 1 ? "" : "s", faults.sentence);
     } else if (is_set_to(SG_OPTION_MODE, "observe")) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_MODE=observe: the guard refuses nothing.");
-        finding->fix = text_copy("unset SPARKGUARD_MODE", 64);
+        finding_say(finding, FINDING_WARNING, "unset SPARKGUARD_MODE",
+                    "SPARKGUARD_MODE=observe: the guard refuses nothing.");
     } else if (is_set_to(SG_OPTION_WATCHDOG, "off")) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "SPARKGUARD_WATCHDOG=off: nothing acts on memory that no call announces.");
-        finding->fix = text_copy("unset SPARKGUARD_WATCHDOG", 64);
+        finding_say(finding, FINDING_WARNING, "unset SPARKGUARD_WATCHDOG",
+                    "SPARKGUARD_WATCHDOG=off: nothing acts on memory that no call announces.");
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%" PRIu64 " SPARKGUARD_ variable%s set, and can be used.", set,
-                             set == 1 ? " is" : "s are");
+        finding_say(finding, FINDING_FINE, NULL, "%" PRIu64 " SPARKGUARD_ variable%s set, and can be used.", set,
+                    set == 1 ? " is" : "s are");
     }
-    finding->why = "The default replaces a value that cannot be read, and a misspelt name has no effect.";
-    doctor_figure(finding, "set_count", set);
-    doctor_figure(finding, "fault_count", faults.count);
+    finding_figure(finding, "set_count", set);
+    finding_figure(finding, "fault_count", faults.count);
 }
 
-DOCTOR_CHECK(20, check_settings);
+DOCTOR_CHECK(20, check_settings, "settings",
+             "The default replaces a value that cannot be read, and a misspelt name has no effect.");
 
 /* Returns why the directory's ledger cannot be used, by the library's rules, as far as files show; NULL if it can. */
 static const char *ledger_fault(int directory, bool *is_there)
@@ -154,9 +148,8 @@ static uint64_t count_alone(const struct model *model)
     return count;
 }
 
-static void check_ledger(struct doctor *doctor)
+static void check_ledger(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "ledger";
     static const char fix[] = "export SPARKGUARD_DIR=/dev/shm/sparkguard  # made by sparkguard-doctor --fix-script";
     const struct model *model = doctor->model;
     const char *path = model->directories[0].path;
@@ -165,43 +158,40 @@ static void check_ledger(struct doctor *doctor)
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int failure = directory < 0 ? errno : 0;
     const char *fault = directory < 0 ? NULL : ledger_fault(directory, &is_there);
-    struct doctor_finding *finding;
     if (directory >= 0)
         close(directory);
     if (failure != 0 && failure != ENOENT) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read: %s.", path, strerror(failure));
-        finding->fix = text_copy("ls -ld /dev/shm/sparkguard*", 64);
+        finding_say(finding, FINDING_UNKNOWN, "ls -ld /dev/shm/sparkguard*", "%s cannot be read: %s.", path,
+                    strerror(failure));
     } else if (fault != NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_REGISTRY_NAME " cannot be used: %s.", path, fault);
-        finding->fix = text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
+        finding_say(finding, FINDING_DANGER, "ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"",
+                    "%s/" SG_REGISTRY_NAME " cannot be used: %s.", path, fault);
     } else if (model->live_other_directory_count > 0) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "%zu more director%s of guarded programs beside %s: %s%s; programs there are not counted.",
-                             model->live_other_directory_count, model->live_other_directory_count == 1 ? "y" : "ies",
-                             path, model->live_other_directory, model->live_other_directory_count > 1 ? ", ..." : "");
-        finding->fix = text_copy(fix, sizeof fix);
+        finding_say(finding, FINDING_WARNING, fix,
+                    "%zu more director%s of guarded programs beside %s: %s%s; programs there are not counted.",
+                    model->live_other_directory_count, model->live_other_directory_count == 1 ? "y" : "ies", path,
+                    model->live_other_directory, model->live_other_directory_count > 1 ? ", ..." : "");
         finding->script = "act groupadd -f sparkguard\n"
                           "put 'd /dev/shm/sparkguard 2770 root sparkguard -' /etc/tmpfiles.d/sparkguard.conf\n"
                           "act systemd-tmpfiles --create sparkguard.conf\n"
                           "say 'add each tenant with: usermod -aG sparkguard NAME; each sets SPARKGUARD_DIR'\n";
         finding->undo = "rm /etc/tmpfiles.d/sparkguard.conf; groupdel sparkguard";
     } else if (alone > 0) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " guarded process%s without the others.", alone,
-                             alone == 1 ? " decides" : "es decide");
-        finding->fix = text_copy("sparkguard-report  # says why each does", 64);
+        finding_say(finding, FINDING_WARNING, "sparkguard-report  # says why each does",
+                    "%" PRIu64 " guarded process%s without the others.", alone, alone == 1 ? " decides" : "es decide");
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE,
-                             is_there ? "All guarded programs share %s/" SG_REGISTRY_NAME "."
-                                      : "No ledger yet; the first guarded program makes %s/" SG_REGISTRY_NAME ".",
-                             path);
+        finding_say(finding, FINDING_FINE, NULL,
+                    is_there ? "All guarded programs share %s/" SG_REGISTRY_NAME "."
+                             : "No ledger yet; the first guarded program makes %s/" SG_REGISTRY_NAME ".",
+                    path);
     }
-    finding->why = "Tenants that do not share a ledger do not see each other's promises, and may be granted the "
-                   "same memory twice.";
-    doctor_figure(finding, "neighbour_count", model->other_directory_count);
-    doctor_figure(finding, "alone_count", alone);
+    finding_figure(finding, "neighbour_count", model->other_directory_count);
+    finding_figure(finding, "alone_count", alone);
 }
 
-DOCTOR_CHECK(200, check_ledger);
+DOCTOR_CHECK(200, check_ledger, "ledger",
+             "Tenants that do not share a ledger do not see each other's promises, and may be granted the "
+             "same memory twice.");
 
 /* Returns whether systemd runs the machine, which sparkguard --jail needs for a scope. */
 static bool has_systemd(const struct doctor *doctor)
@@ -210,38 +200,33 @@ static bool has_systemd(const struct doctor *doctor)
     return doctor_exists(doctor, "/run/systemd/system") || (process != NULL && process->pid == 1);
 }
 
-static void check_jail(struct doctor *doctor)
+static void check_jail(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "jail";
     char limit_text[TEXT_SIZE_CAPACITY], total_text[TEXT_SIZE_CAPACITY], group[4096];
     uint64_t total = doctor->model->machine.total_bytes, limit = doctor->model->machine.cgroup_limit_bytes;
     bool is_readable = doctor_read(doctor, "/proc/self/cgroup", group, sizeof group) > 0;
-    struct doctor_finding *finding;
     text_size(limit_text, limit);
     text_size(total_text, total);
     if (!is_readable) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/self/cgroup cannot be read.");
-        finding->fix = text_copy("cat /proc/self/cgroup", 64);
+        finding_say(finding, FINDING_UNKNOWN, "cat /proc/self/cgroup", "/proc/self/cgroup cannot be read.");
     } else if (limit != SG_UNKNOWN && (total == SG_UNKNOWN || limit < total)) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_FINE,
-                       "A cgroup holds what is started here to %s of malloc, mmap and managed memory; it does not "
-                       "see cudaMalloc%s.",
-                       limit_text, doctor->unified == 0 ? "" : ", whose pages are charged to no cgroup");
+        finding_say(finding, FINDING_FINE, NULL,
+                    "A cgroup holds what is started here to %s of malloc, mmap and managed memory; it does not "
+                    "see cudaMalloc%s.",
+                    limit_text, doctor->unified == 0 ? "" : ", whose pages are charged to no cgroup");
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "No cgroup limits programs started here. A cgroup would not bound cudaMalloc%s.",
-                             doctor->unified == 0 ? "" : ", whose pages are charged to no cgroup");
+        finding_say(finding, FINDING_WARNING, NULL,
+                    "No cgroup limits programs started here. A cgroup would not bound cudaMalloc%s.",
+                    doctor->unified == 0 ? "" : ", whose pages are charged to no cgroup");
         uint64_t gib = total == SG_UNKNOWN ? 100 : bytes_max(total / 100 * 84 >> 30, 1); /* 100 GiB of a Spark's 120 */
         if (has_systemd(doctor))
             finding->fix = text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
         else /* in a container or under another init, the program's starter sets the limit */
             finding->fix = text_format("docker run --memory=%" PRIu64 "g IMAGE  # no systemd here for --jail", gib);
     }
-    finding->why =
-        "A jail lets a job run out of CPU memory alone. It does not bound GPU memory on unified memory; the guard "
-        "does.";
-    doctor_figure(finding, "cgroup_limit_bytes", limit);
+    finding_figure(finding, "cgroup_limit_bytes", limit);
 }
 
-DOCTOR_CHECK(100, check_jail);
+DOCTOR_CHECK(100, check_jail, "jail",
+             "A jail lets a job run out of CPU memory alone. It does not bound GPU memory on unified memory; the guard "
+             "does.");

@@ -35,45 +35,42 @@ static bool is_off(const char *value)
     return strcmp(value, "off") == 0 || strcmp(value, "0") == 0 || strcasecmp(value, "n") == 0;
 }
 
-static void check_handover(struct doctor *doctor)
+static void check_handover(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "kexec-handover";
     char hidden_text[TEXT_SIZE_CAPACITY], value[16] = "";
     uint64_t total = doctor_meminfo(doctor, "CmaTotal"), unused = doctor_meminfo(doctor, "CmaFree");
     bool is_known = total != SG_UNKNOWN && unused != SG_UNKNOWN, is_switched = read_switch(doctor, value);
     uint64_t hidden = is_known ? bytes_less(unused, total) : SG_UNKNOWN;
-    struct doctor_finding *finding;
     text_size(hidden_text, hidden);
     if (!is_known) { /* a kernel without CMA, which KHO needs */
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "The kernel sets no memory aside for kexec handover.");
+        finding_say(finding, FINDING_FINE, NULL, "The kernel sets no memory aside for kexec handover.");
     } else if (hidden < SCRATCH_LEAST) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "The kernel sets no memory aside for kexec handover%s.",
-                             doctor_exists(doctor, "/sys/kernel/debug/kho") ? ", which it supports" : "");
+        finding_say(finding, FINDING_FINE, NULL, "The kernel sets no memory aside for kexec handover%s.",
+                    doctor_exists(doctor, "/sys/kernel/debug/kho") ? ", which it supports" : "");
     } else if (doctor->unified == 0 || !doctor->has_gpu) {
-        finding = doctor_add_absent(doctor, id, doctor->has_gpu ? "the GPU has memory of its own" : "no NVIDIA GPU");
+        finding_say_absent(finding, doctor->has_gpu ? "the GPU has memory of its own" : "no NVIDIA GPU");
     } else if (is_switched && is_off(value)) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "%s of free memory is closed to CUDA (CmaFree above CmaTotal), though kho=%s is set: the "
-                             "kernel may not know that option.",
-                             hidden_text, value);
-        finding->fix = text_copy("uname -r; sudo ls /sys/kernel/debug/kho  # an older or newer kernel may help", 96);
+        finding_say(finding, FINDING_WARNING,
+                    "uname -r; sudo ls /sys/kernel/debug/kho  # an older or newer kernel may help",
+                    "%s of free memory is closed to CUDA (CmaFree above CmaTotal), though kho=%s is set: the "
+                    "kernel may not know that option.",
+                    hidden_text, value);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "The kernel sets %s aside for kexec handover (KHO): it is shown as available, and CUDA "
-                             "cannot have it.",
-                             hidden_text);
-        finding->fix = text_copy("echo 'GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT kho=off\"' | sudo tee "
-                                 "/etc/default/grub.d/sparkguard-kho.cfg && sudo update-grub  # then reboot",
-                                 256);
+        finding_say(finding, FINDING_WARNING,
+                    "echo 'GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT kho=off\"' | sudo tee "
+                    "/etc/default/grub.d/sparkguard-kho.cfg && sudo update-grub  # then reboot",
+                    "The kernel sets %s aside for kexec handover (KHO): it is shown as available, and CUDA "
+                    "cannot have it.",
+                    hidden_text);
         finding->script = "put \"GRUB_CMDLINE_LINUX_DEFAULT=\\\"\\$GRUB_CMDLINE_LINUX_DEFAULT kho=off\\\"\" "
                           "/etc/default/grub.d/sparkguard-kho.cfg\nact update-grub\n";
         finding->undo = "rm /etc/default/grub.d/sparkguard-kho.cfg; update-grub; both take a reboot";
     }
-    finding->why = "A job may be granted these bytes and then fail in the driver. Handover serves updates of a running "
-                   "host; on a Spark it is of no use.";
-    doctor_figure(finding, "cma_total_bytes", total);
-    doctor_figure(finding, "cma_free_bytes", unused);
-    doctor_figure(finding, "hidden_bytes", hidden);
+    finding_figure(finding, "cma_total_bytes", total);
+    finding_figure(finding, "cma_free_bytes", unused);
+    finding_figure(finding, "hidden_bytes", hidden);
 }
 
-DOCTOR_CHECK(150, check_handover);
+DOCTOR_CHECK(150, check_handover, "kexec-handover",
+             "A job may be granted these bytes and then fail in the driver. Handover serves updates of a running "
+             "host; on a Spark it is of no use.");

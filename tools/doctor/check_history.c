@@ -136,15 +136,13 @@ static struct fault judge_file_system(const char *type)
     return (struct fault){NULL, NULL};
 }
 
-static struct doctor_finding *add_folder(struct doctor *doctor, const char *folder, uint64_t *free_bytes)
+static void judge_place(const struct doctor *doctor, struct finding *finding, const char *folder, uint64_t *free_bytes)
 {
-    static const char id[] = "history";
     char free_text[TEXT_SIZE_CAPACITY];
     char *path = text_format("%s%s", doctor->root, folder), *existing = text_copy(path, strlen(path));
     struct stat status;
     struct statvfs disk;
     bool is_whole;
-    struct doctor_finding *finding;
     int failure = find_existing(existing, &status, &is_whole);
     char *type = failure == 0 ? file_system_of(doctor, existing) : text_copy("", 0);
     struct fault fault = {NULL, NULL};
@@ -157,47 +155,39 @@ static struct doctor_finding *add_folder(struct doctor *doctor, const char *fold
     if (failure == 0 && statvfs(existing, &disk) == 0)
         *free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (fault.text != NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "No history in %s: %s.", path, fault.text);
-        finding->fix = text_copy(fault.fix, 160);
+        finding_say(finding, FINDING_WARNING, fault.fix, "No history in %s: %s.", path, fault.text);
     } else if (failure != 0 || type[0] == '\0') {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be judged: %s.", path,
-                             failure != 0 ? strerror(failure) : "/proc/self/mounts does not name its file system");
-        finding->fix = text_copy("ls -ld " FOLDER "; cat /proc/self/mounts", 160);
+        finding_say(finding, FINDING_UNKNOWN, "ls -ld " FOLDER "; cat /proc/self/mounts", "%s cannot be judged: %s.",
+                    path, failure != 0 ? strerror(failure) : "/proc/self/mounts does not name its file system");
     } else if (*free_bytes < ROOM_LEAST) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_WARNING, "Only %s of the 64 MiB that the history may take are free at %s.",
-                       text_size(free_text, *free_bytes), path);
-        finding->fix = text_copy("df -h ~  # and make room, or set SPARKGUARD_HISTORY=FOLDER", 64);
+        finding_say(finding, FINDING_WARNING, "df -h ~  # and make room, or set SPARKGUARD_HISTORY=FOLDER",
+                    "Only %s of the 64 MiB that the history may take are free at %s.",
+                    text_size(free_text, *free_bytes), path);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "The history is kept in %s%s.", path,
-                             is_whole ? "" : ", which the first guarded process makes");
+        finding_say(finding, FINDING_FINE, NULL, "The history is kept in %s%s.", path,
+                    is_whole ? "" : ", which the first guarded process makes");
     }
-    return finding;
 }
 
-static void check_history(struct doctor *doctor)
+static void check_history(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "history";
     const char *setting = getenv("SPARKGUARD_HISTORY");
     char *folder = model_history_directory();
     uint64_t free_bytes = SG_UNKNOWN;
-    struct doctor_finding *finding;
     if (folder == NULL && setting != NULL && setting[0] != '\0') {
         bool is_default = defaults_have_set(SG_OPTION_HISTORY);
         char *file = text_printable(defaults_file()->path, false);
-        finding =
-            doctor_add(doctor, id, DOCTOR_WARNING, "%s=off%s%s: no history is kept.",
-                       is_default ? "history" : "SPARKGUARD_HISTORY", is_default ? " in " : "", is_default ? file : "");
-        finding->fix = is_default ? text_format("sed -i '/^ *history *=/d' '%s'", file)
-                                  : text_copy("unset SPARKGUARD_HISTORY", 64);
+        finding_say(finding, FINDING_WARNING,
+                    is_default ? text_format("sed -i '/^ *history *=/d' '%s'", file) : "unset SPARKGUARD_HISTORY",
+                    "%s=off%s%s: no history is kept.", is_default ? "history" : "SPARKGUARD_HISTORY",
+                    is_default ? " in " : "", is_default ? file : "");
     } else if (folder == NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "HOME is not set: no history is kept.");
-        finding->fix = text_copy(elsewhere, sizeof elsewhere);
+        finding_say(finding, FINDING_WARNING, elsewhere, "HOME is not set: no history is kept.");
     } else {
-        finding = add_folder(doctor, folder, &free_bytes);
+        judge_place(doctor, finding, folder, &free_bytes);
     }
-    finding->why = "After a freeze and a power cut, only the history says which job it was and what it held.";
-    doctor_figure(finding, "disk_free_bytes", free_bytes);
+    finding_figure(finding, "disk_free_bytes", free_bytes);
 }
 
-DOCTOR_CHECK(260, check_history);
+DOCTOR_CHECK(260, check_history, "history",
+             "After a freeze and a power cut, only the history says which job it was and what it held.");

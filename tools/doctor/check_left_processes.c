@@ -103,7 +103,7 @@ static void look_at(const struct doctor *doctor, const struct doctor_process *pr
     left->is_anothers = left->is_anothers || procfs_number_after(status, "Uid") != geteuid();
 }
 
-static void check_left_processes(struct doctor *doctor)
+static void check_left_processes(struct doctor *doctor, struct finding *finding)
 {
     struct left left = {.names = text_copy("", 0), .pids = text_copy("", 0)};
     char size[TEXT_SIZE_CAPACITY];
@@ -111,15 +111,14 @@ static void check_left_processes(struct doctor *doctor)
         look_at(doctor, &doctor->processes[i], &left);
     if (left.count == 0)
         return;
-    struct doctor_finding *finding = doctor_add(
-        doctor, "left-processes", DOCTOR_WARNING, "%" PRIu64 " process%s of ended jobs run%s on with %s: %s%s",
-        left.count, left.count == 1 ? "" : "es", left.count == 1 ? "s" : "", text_size(size, left.bytes), left.names,
-        left.count > NAMED_MAX ? "; ..." : "");
-    finding->why = "What started them has ended, or they wait for work, and they keep their memory, a GPU's memory "
-                   "too, which shows in no process's size.";
+    finding_say(finding, FINDING_WARNING, NULL, "%" PRIu64 " process%s of ended jobs run%s on with %s: %s%s",
+                left.count, left.count == 1 ? "" : "es", left.count == 1 ? "s" : "", text_size(size, left.bytes),
+                left.names, left.count > NAMED_MAX ? "; ..." : "");
     finding->fix = text_format("%skill%s", left.is_anothers && geteuid() != 0 ? "sudo " : "", left.pids);
-    doctor_figure(finding, "left_count", left.count);
-    doctor_figure(finding, "left_bytes", left.bytes);
+    finding_figure(finding, "left_count", left.count);
+    finding_figure(finding, "left_bytes", left.bytes);
 }
 
-DOCTOR_CHECK(195, check_left_processes);
+DOCTOR_CHECK(195, check_left_processes, "left-processes",
+             "What started them has ended, or they wait for work, and they keep their memory, a GPU's memory "
+             "too, which shows in no process's size.");

@@ -18,86 +18,78 @@
 /* With less than this, the first few large requests of a job find no block. */
 #define LARGE_LEAST (UINT64_C(1) << 30)
 
-static void check_memory(struct doctor *doctor)
+static void check_memory(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "memory";
     char text[3][TEXT_SIZE_CAPACITY];
     const struct model_machine *machine = &doctor->model->machine;
     uint64_t usable = machine->usable_bytes, reserve = machine->reserve_bytes, total = machine->total_bytes;
-    struct doctor_finding *finding;
     text_size(text[0], usable);
     text_size(text[1], total);
     text_size(text[2], reserve);
     if (usable == SG_UNKNOWN || reserve == SG_UNKNOWN) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say what is available.");
-        finding->fix = text_copy("cat /proc/meminfo", 64);
+        finding_say(finding, FINDING_UNKNOWN, "cat /proc/meminfo", "/proc/meminfo does not say what is available.");
     } else if (usable <= reserve) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s of %s is available, all of it kept in reserve (%s).",
-                             text[0], text[1], text[2]);
+        finding_say(finding, FINDING_DANGER, NULL, "%s of %s is available, all of it kept in reserve (%s).", text[0],
+                    text[1], text[2]);
     } else if (usable < total / 3 * 2) { /* the advice for profiling on a Spark is 80 of 120 GiB */
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of %s is available, of which %s is kept in reserve.",
-                             text[0], text[1], text[2]);
+        finding_say(finding, FINDING_WARNING, NULL, "%s of %s is available, of which %s is kept in reserve.", text[0],
+                    text[1], text[2]);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of %s is available, of which %s is kept in reserve.", text[0],
-                             text[1], text[2]);
+        finding_say(finding, FINDING_FINE, NULL, "%s of %s is available, of which %s is kept in reserve.", text[0],
+                    text[1], text[2]);
     }
-    if (finding->state == DOCTOR_DANGER || finding->state == DOCTOR_WARNING)
-        finding->fix = text_copy("sparkguard-report  # shows who holds it", 64);
-    finding->why = "A job that starts on a half-full machine is refused memory that an empty machine would grant.";
-    doctor_figure(finding, "total_bytes", total);
-    doctor_figure(finding, "usable_bytes", usable);
-    doctor_figure(finding, "reserve_bytes", reserve);
+    if (finding->state == FINDING_DANGER || finding->state == FINDING_WARNING)
+        finding->fix = "sparkguard-report  # shows who holds it";
+    finding_figure(finding, "total_bytes", total);
+    finding_figure(finding, "usable_bytes", usable);
+    finding_figure(finding, "reserve_bytes", reserve);
 }
 
-DOCTOR_CHECK(30, check_memory);
+DOCTOR_CHECK(30, check_memory, "memory",
+             "A job that starts on a half-full machine is refused memory that an empty machine would grant.");
 
-static void check_page_cache(struct doctor *doctor)
+static void check_page_cache(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "page-cache";
     char cache_text[TEXT_SIZE_CAPACITY], free_text[TEXT_SIZE_CAPACITY];
     uint64_t active = doctor_meminfo(doctor, "Active(file)"), inactive = doctor_meminfo(doctor, "Inactive(file)");
     uint64_t total = doctor_meminfo(doctor, "MemTotal"), unused = doctor_meminfo(doctor, "MemFree");
     bool is_known = active != SG_UNKNOWN && inactive != SG_UNKNOWN && total != SG_UNKNOWN && unused != SG_UNKNOWN;
     uint64_t cache = is_known ? active + inactive : SG_UNKNOWN;
-    struct doctor_finding *finding;
     text_size(cache_text, cache);
     text_size(free_text, unused);
     if (!is_known) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how much page cache there is.");
-        finding->fix = text_copy("free -h", 64);
+        finding_say(finding, FINDING_UNKNOWN, "free -h", "/proc/meminfo does not say how much page cache there is.");
     } else if (!doctor->has_gpu) {
-        finding = doctor_add_absent(doctor, id, "no NVIDIA GPU");
+        finding_say_absent(finding, "no NVIDIA GPU");
     } else if (doctor->unified == 0) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache, which does not affect the GPU's own memory.",
-                             cache_text);
+        finding_say(finding, FINDING_FINE, NULL, "%s of page cache, which does not affect the GPU's own memory.",
+                    cache_text);
         finding->absent = "the GPU has memory of its own";
     } else if (cache > unused && cache > total / 10) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of page cache and %s free.", cache_text, free_text);
+        finding_say(finding, FINDING_WARNING, NULL, "%s of page cache and %s free.", cache_text, free_text);
         bool has_pools = doctor_has_driver_pools(doctor); /* they are emptied with the kernel's own caches: 1 and 2 */
         finding->fix = text_format("sync && echo %d | sudo tee /proc/sys/vm/drop_caches", has_pools ? 3 : 1);
         finding->script =
             has_pools ? "act sync\nput 3 /proc/sys/vm/drop_caches\n" : "act sync\nput 1 /proc/sys/vm/drop_caches\n";
         finding->undo = "nothing to undo: files are read from the disk again";
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache and %s free.", cache_text, free_text);
+        finding_say(finding, FINDING_FINE, NULL, "%s of page cache and %s free.", cache_text, free_text);
     }
-    finding->why = "On unified memory cudaMemGetInfo counts only free pages, and the driver has failed with 20 GiB of "
-                   "page cache left; the guard reclaims page cache first.";
-    doctor_figure(finding, "page_cache_bytes", cache);
-    doctor_figure(finding, "free_bytes", unused);
+    finding_figure(finding, "page_cache_bytes", cache);
+    finding_figure(finding, "free_bytes", unused);
 }
 
-DOCTOR_CHECK(130, check_page_cache);
+DOCTOR_CHECK(130, check_page_cache, "page-cache",
+             "On unified memory cudaMemGetInfo counts only free pages, and the driver has failed with 20 GiB of "
+             "page cache left; the guard reclaims page cache first.");
 
-static void check_huge_pages(struct doctor *doctor)
+static void check_huge_pages(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "huge-pages";
     char pool_text[TEXT_SIZE_CAPACITY], free_text[TEXT_SIZE_CAPACITY];
     uint64_t pages = procfs_number_after(doctor->meminfo, "HugePages_Total");
     uint64_t unused = procfs_number_after(doctor->meminfo, "HugePages_Free");
     uint64_t size = doctor_meminfo(doctor, "Hugepagesize"), all = doctor_meminfo(doctor, "Hugetlb");
     uint64_t total = doctor_meminfo(doctor, "MemTotal"), pool, free_bytes;
-    struct doctor_finding *finding;
     bool is_known = pages != SG_UNKNOWN && size != SG_UNKNOWN && !__builtin_mul_overflow(pages, size, &pool);
     if (!is_known)
         pool = SG_UNKNOWN;
@@ -108,16 +100,15 @@ static void check_huge_pages(struct doctor *doctor)
     text_size(pool_text, pool);
     text_size(free_text, free_bytes);
     if (!is_known) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how many huge pages are reserved.");
-        finding->fix = text_copy("grep -i huge /proc/meminfo", 64);
+        finding_say(finding, FINDING_UNKNOWN, "grep -i huge /proc/meminfo",
+                    "/proc/meminfo does not say how many huge pages are reserved.");
     } else if (pool == 0) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "No huge pages are reserved.");
+        finding_say(finding, FINDING_FINE, NULL, "No huge pages are reserved.");
     } else {
         bool is_much = total != SG_UNKNOWN && pool > total / 4;
-        finding = doctor_add(doctor, id, is_much ? DOCTOR_DANGER : DOCTOR_WARNING,
-                             "%s are set aside as huge pages, %s of the default size unused.", pool_text, free_text);
-        finding->fix = text_copy("echo 0 | sudo tee /sys/kernel/mm/hugepages/*/nr_hugepages", 64);
+        finding_say(finding, is_much ? FINDING_DANGER : FINDING_WARNING,
+                    "echo 0 | sudo tee /sys/kernel/mm/hugepages/*/nr_hugepages",
+                    "%s are set aside as huge pages, %s of the default size unused.", pool_text, free_text);
         finding->script = "for pool in \"$root\"/sys/kernel/mm/hugepages/*/nr_hugepages; do\n"
                           "    put 0 \"${pool#\"$root\"}\"\n"
                           "done\n";
@@ -125,13 +116,13 @@ static void check_huge_pages(struct doctor *doctor)
             "sysctl vm.nr_hugepages=N; they come back at boot where sysctl.conf or the kernel's command line "
             "asks for them";
     }
-    finding->why = "Only programs written for them can use these pages, CUDA cannot, and MemAvailable excludes "
-                   "them.";
-    doctor_figure(finding, "huge_page_bytes", pool);
-    doctor_figure(finding, "huge_page_free_bytes", free_bytes);
+    finding_figure(finding, "huge_page_bytes", pool);
+    finding_figure(finding, "huge_page_free_bytes", free_bytes);
 }
 
-DOCTOR_CHECK(140, check_huge_pages);
+DOCTOR_CHECK(140, check_huge_pages, "huge-pages",
+             "Only programs written for them can use these pages, CUDA cannot, and MemAvailable excludes "
+             "them.");
 
 /* Sums up the free bytes of all zones, and those in blocks of at least LARGE_BLOCK. Returns false if they cannot be
  * read. */
@@ -164,27 +155,24 @@ static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint
     return is_known;
 }
 
-static void check_fragmentation(struct doctor *doctor)
+static void check_fragmentation(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "fragmentation";
     char large_text[TEXT_SIZE_CAPACITY], all_text[TEXT_SIZE_CAPACITY];
     uint64_t large, all;
-    struct doctor_finding *finding;
     bool is_known = read_blocks(doctor, &large, &all);
     text_size(large_text, large);
     text_size(all_text, all);
     if (!is_known) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/buddyinfo cannot be read.");
-        finding->fix = text_copy("sudo cat /proc/buddyinfo", 64);
+        finding_say(finding, FINDING_UNKNOWN, "sudo cat /proc/buddyinfo", "/proc/buddyinfo cannot be read.");
         large = all = SG_UNKNOWN;
     } else if (!doctor->has_gpu) {
-        finding = doctor_add_absent(doctor, id, "no NVIDIA GPU");
+        finding_say_absent(finding, "no NVIDIA GPU");
     } else if (large >= bytes_min(LARGE_LEAST, all / 2)) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_FINE, "%s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
+        finding_say(finding, FINDING_FINE, NULL, "%s of %s free lie in blocks of 2 MiB and more.", large_text,
+                    all_text);
     } else {
-        finding = doctor_add(doctor, id, large == 0 && doctor_is_at_risk(doctor) ? DOCTOR_DANGER : DOCTOR_WARNING,
-                             "Only %s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
+        finding_say(finding, large == 0 && doctor_is_at_risk(doctor) ? FINDING_DANGER : FINDING_WARNING, NULL,
+                    "Only %s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
         bool has_pools = doctor_has_driver_pools(doctor);
         finding->fix = text_format(
             "sync && echo %d | sudo tee /proc/sys/vm/drop_caches && echo 1 | sudo tee /proc/sys/vm/compact_memory",
@@ -193,11 +181,10 @@ static void check_fragmentation(struct doctor *doctor)
                                     : "act sync\nput 1 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n";
         finding->undo = "nothing to undo";
     }
-    finding->why =
-        "The GPU's pages of 2 MiB have no smaller fallback: if all blocks are smaller, cudaMalloc fails however "
-        "much memory is available.";
-    doctor_figure(finding, "large_block_bytes", large);
-    doctor_figure(finding, "free_bytes", all);
+    finding_figure(finding, "large_block_bytes", large);
+    finding_figure(finding, "free_bytes", all);
 }
 
-DOCTOR_CHECK(160, check_fragmentation);
+DOCTOR_CHECK(160, check_fragmentation, "fragmentation",
+             "The GPU's pages of 2 MiB have no smaller fallback: if all blocks are smaller, cudaMalloc fails however "
+             "much memory is available.");

@@ -43,69 +43,59 @@ static long swap_percent(const struct doctor *doctor, uint32_t pid)
     return percent;
 }
 
-static void check_earlyoom(struct doctor *doctor)
+static void check_earlyoom(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "earlyoom";
     char swap_text[TEXT_SIZE_CAPACITY];
     uint64_t swap = doctor_meminfo(doctor, "SwapTotal");
     const struct doctor_process *process = doctor_daemon_named(doctor, "earlyoom");
     long percent = process != NULL ? swap_percent(doctor, process->pid) : -1;
-    struct doctor_finding *finding;
     text_size(swap_text, swap);
     if (!doctor->has_processes) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
-        finding->fix = text_copy("systemctl status earlyoom", 64);
+        finding_say(finding, FINDING_UNKNOWN, "systemctl status earlyoom", "/proc cannot be listed.");
     } else if (process == NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "earlyoom does not run.");
+        finding_say(finding, FINDING_FINE, NULL, "earlyoom does not run.");
         finding->absent = doctor->is_contained ? "the host's, and this is a container" : NULL;
     } else if (swap == SG_UNKNOWN || (swap > 0 && percent < 0)) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_UNKNOWN, "earlyoom runs; whether it waits for swap to run low is not known.");
-        finding->fix = text_format("tr '\\0' ' ' </proc/%" PRIu32 "/cmdline", process->pid);
+        finding_say(finding, FINDING_UNKNOWN, text_format("tr '\\0' ' ' </proc/%" PRIu32 "/cmdline", process->pid),
+                    "earlyoom runs; whether it waits for swap to run low is not known.");
     } else if (swap > 0 && percent < 100) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_WARNING,
-                       "earlyoom runs and would not fire: it waits until less than %ld %% of %s of swap is free as "
-                       "well.",
-                       percent, swap_text);
-        finding->fix = text_copy("sudo swapoff -a  # or earlyoom -s 100, which looks at memory alone", 96);
+        finding_say(finding, FINDING_WARNING, "sudo swapoff -a  # or earlyoom -s 100, which looks at memory alone",
+                    "earlyoom runs and would not fire: it waits until less than %ld %% of %s of swap is free as "
+                    "well.",
+                    percent, swap_text);
     } else {
-        finding =
-            doctor_add(doctor, id, DOCTOR_FINE, "earlyoom runs and looks at memory alone, at most ten times a second.");
+        finding_say(finding, FINDING_FINE, NULL,
+                    "earlyoom runs and looks at memory alone, at most ten times a second.");
     }
-    finding->why = "It polls, and 30 GB can go in one second; then it ends the process with the largest "
-                   "resident size, which excludes device memory.";
-    doctor_figure_signed(finding, "swap_percent", percent < 0 ? INT64_MIN : percent);
+    finding_figure_signed(finding, "swap_percent", percent < 0 ? INT64_MIN : percent);
 }
 
-DOCTOR_CHECK(110, check_earlyoom);
+DOCTOR_CHECK(110, check_earlyoom, "earlyoom",
+             "It polls, and 30 GB can go in one second; then it ends the process with the largest "
+             "resident size, which excludes device memory.");
 
-static void check_oomd(struct doctor *doctor)
+static void check_oomd(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "systemd-oomd";
     const struct doctor_process *process = doctor_daemon_named(doctor, "systemd-oomd");
-    struct doctor_finding *finding;
     if (!doctor->has_processes) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
-        finding->fix = text_copy("systemctl status systemd-oomd", 64);
+        finding_say(finding, FINDING_UNKNOWN, "systemctl status systemd-oomd", "/proc cannot be listed.");
     } else if (process == NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "systemd-oomd does not run.");
+        finding_say(finding, FINDING_FINE, NULL, "systemd-oomd does not run.");
         finding->absent = doctor->is_contained ? "the host's, and this is a container" : NULL;
     } else {
         bool is_at_risk = doctor_is_at_risk(doctor);
-        finding = doctor_add(doctor, id, is_at_risk ? DOCTOR_WARNING : DOCTOR_FINE,
-                             "systemd-oomd runs (%" PRIu32 "): it acts on the pressure and swap of cgroups, and device "
-                             "memory is in no cgroup.",
-                             process->pid);
+        finding_say(finding, is_at_risk ? FINDING_WARNING : FINDING_FINE, NULL,
+                    "systemd-oomd runs (%" PRIu32 "): it acts on the pressure and swap of cgroups, and device "
+                    "memory is in no cgroup.",
+                    process->pid);
         if (is_at_risk) {
-            finding->fix = text_copy("sudo systemctl disable --now systemd-oomd.service", 64);
+            finding->fix = "sudo systemctl disable --now systemd-oomd.service";
             finding->script = "act systemctl disable --now systemd-oomd.service\n";
             finding->undo = "systemctl enable --now systemd-oomd.service";
         }
     }
-    finding->why =
-        "A cudaMalloc raises the pressure of others only when it is too late; systemd-oomd then ends the cgroup "
-        "under pressure: often the login session, not the job.";
 }
 
-DOCTOR_CHECK(120, check_oomd);
+DOCTOR_CHECK(120, check_oomd, "systemd-oomd",
+             "A cudaMalloc raises the pressure of others only when it is too late; systemd-oomd then ends the cgroup "
+             "under pressure: often the login session, not the job.");

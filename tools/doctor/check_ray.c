@@ -56,14 +56,12 @@ static int threshold_below_floor(uint64_t total, uint64_t floor)
     return percent;
 }
 
-static void check_ray(struct doctor *doctor)
+static void check_ray(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "ray";
     const struct doctor_process *raylet = doctor_process_named(doctor, "raylet");
     uint64_t total = doctor->model->machine.total_bytes, floor = doctor->model->machine.floor_bytes, left = SG_UNKNOWN;
     char left_text[TEXT_SIZE_CAPACITY], floor_text[TEXT_SIZE_CAPACITY];
     struct monitor monitor;
-    struct doctor_finding *finding;
     if (raylet == NULL) /* a machine without Ray hears nothing about it */
         return;
     monitor = read_monitor(doctor, raylet->pid);
@@ -72,28 +70,27 @@ static void check_ray(struct doctor *doctor)
     text_size(left_text, left);
     text_size(floor_text, floor);
     if (!monitor.is_known || total == SG_UNKNOWN || floor == SG_UNKNOWN) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN,
-                             "Ray runs (raylet %" PRIu32 "); when its memory monitor kills workers is not known.",
-                             raylet->pid);
-        finding->fix = text_format("sudo tr '\\0' '\\n' </proc/%" PRIu32 "/environ | grep ^RAY_memory_", raylet->pid);
+        finding_say(finding, FINDING_UNKNOWN,
+                    text_format("sudo tr '\\0' '\\n' </proc/%" PRIu32 "/environ | grep ^RAY_memory_", raylet->pid),
+                    "Ray runs (raylet %" PRIu32 "); when its memory monitor kills workers is not known.", raylet->pid);
     } else if (monitor.is_off) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "Ray runs, and its memory monitor is off: the guard decides.");
+        finding_say(finding, FINDING_FINE, NULL, "Ray runs, and its memory monitor is off: the guard decides.");
     } else if (left > floor) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_WARNING,
-                       "Ray (raylet %" PRIu32 ") kills a worker when %s are left, before the guard's floor of %s.",
-                       raylet->pid, left_text, floor_text);
-        finding->fix = text_format(
-            "RAY_memory_usage_threshold=0.%02d ray start ...  # or RAY_memory_monitor_refresh_ms=0, no monitor",
-            threshold_below_floor(total, floor));
+        finding_say(
+            finding, FINDING_WARNING,
+            text_format(
+                "RAY_memory_usage_threshold=0.%02d ray start ...  # or RAY_memory_monitor_refresh_ms=0, no monitor",
+                threshold_below_floor(total, floor)),
+            "Ray (raylet %" PRIu32 ") kills a worker when %s are left, before the guard's floor of %s.", raylet->pid,
+            left_text, floor_text);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE,
-                             "Ray's memory monitor acts when %s are left, behind the guard's floor of %s.", left_text,
-                             floor_text);
+        finding_say(finding, FINDING_FINE, NULL,
+                    "Ray's memory monitor acts when %s are left, behind the guard's floor of %s.", left_text,
+                    floor_text);
     }
-    finding->why = "Ray's monitor ends the worker with the newest task by SIGKILL, whoever holds the memory; the guard "
-                   "refuses the request that does not fit, and the worker can catch that.";
-    doctor_figure(finding, "ray_kills_below_bytes", monitor.is_off ? 0 : left);
+    finding_figure(finding, "ray_kills_below_bytes", monitor.is_off ? 0 : left);
 }
 
-DOCTOR_CHECK(270, check_ray);
+DOCTOR_CHECK(270, check_ray, "ray",
+             "Ray's monitor ends the worker with the newest task by SIGKILL, whoever holds the memory; the guard "
+             "refuses the request that does not fit, and the worker can catch that.");

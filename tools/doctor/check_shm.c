@@ -83,30 +83,28 @@ static bool find_largest(const struct doctor *doctor, uint64_t total, uint64_t r
     return stream != NULL;
 }
 
-static void add_found(struct doctor *doctor, const char *id, const struct shared_memory *largest, uint64_t room_bytes)
+static void say_found(struct finding *finding, const struct shared_memory *largest, uint64_t room_bytes)
 {
     char size[TEXT_SIZE_CAPACITY], room[TEXT_SIZE_CAPACITY], others[48] = "";
-    struct doctor_finding *finding;
     text_size(size, largest->size_bytes);
     text_size(room, room_bytes);
     if (largest->count == 0) {
-        (void)doctor_add(doctor, id, DOCTOR_FINE, "%s may grow to %s; %s can be taken.", largest->path, size, room);
+        finding_say(finding, FINDING_FINE, NULL, "%s may grow to %s; %s can be taken.", largest->path, size, room);
         return;
     }
     if (largest->count > 1)
         snprintf(others, sizeof others, " (and %zu more)", largest->count - 1);
-    finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s%s may grow to %s, but only %s more can be taken.",
-                         largest->path, others, size, room);
+    finding_say(finding, FINDING_WARNING, NULL, "%s%s may grow to %s, but only %s more can be taken.", largest->path,
+                others, size, room);
     if (strcmp(largest->path, MACHINES_OWN) == 0)
         finding->fix = text_format("sudo mount -o remount,size=%" PRIu64 "M " MACHINES_OWN,
                                    bytes_add(largest->used_bytes, room_bytes / 2) >> 20);
     else
-        finding->fix = text_copy("docker run --shm-size=8g ...  # where the container is started", 64);
+        finding->fix = "docker run --shm-size=8g ...  # where the container is started";
 }
 
-static void check_shm(struct doctor *doctor)
+static void check_shm(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "shared-memory";
     const struct model_machine *machine = &doctor->model->machine;
     uint64_t total = doctor_meminfo(doctor, "MemTotal"), usable = machine->usable_bytes;
     uint64_t reserve = machine->reserve_bytes;
@@ -114,18 +112,16 @@ static void check_shm(struct doctor *doctor)
     uint64_t room = is_known && usable > reserve ? usable - reserve : 0;
     struct shared_memory largest = {0};
     if (!is_known || !find_largest(doctor, total, room, &largest)) {
-        doctor_add(doctor, id, DOCTOR_UNKNOWN, "How far shared memory may grow is unknown.")->fix =
-            text_copy("df -h /dev/shm", 64);
+        finding_say(finding, FINDING_UNKNOWN, "df -h /dev/shm", "How far shared memory may grow is unknown.");
         is_known = false;
     } else if (largest.path == NULL) {
-        (void)doctor_add_absent(doctor, id, "no " MACHINES_OWN);
+        finding_say_absent(finding, "no " MACHINES_OWN);
     } else {
-        add_found(doctor, id, &largest, room);
+        say_found(finding, &largest, room);
     }
-    struct doctor_finding *finding = &doctor->finding[doctor->count - 1];
-    finding->why = "Files in it are memory until they are removed, and nothing but the size of the mount bounds them.";
-    doctor_figure(finding, "shared_memory_bytes", is_known && largest.path != NULL ? largest.size_bytes : SG_UNKNOWN);
-    doctor_figure(finding, "room_bytes", is_known ? room : SG_UNKNOWN);
+    finding_figure(finding, "shared_memory_bytes", is_known && largest.path != NULL ? largest.size_bytes : SG_UNKNOWN);
+    finding_figure(finding, "room_bytes", is_known ? room : SG_UNKNOWN);
 }
 
-DOCTOR_CHECK(290, check_shm);
+DOCTOR_CHECK(290, check_shm, "shared-memory",
+             "Files in it are memory until they are removed, and nothing but the size of the mount bounds them.");

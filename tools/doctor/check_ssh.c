@@ -55,16 +55,15 @@ static bool listener_score(const struct doctor *doctor, int64_t *score)
     "rm /etc/systemd/system/" unit ".d/sparkguard.conf " \
     "/etc/systemd/system/system.slice.d/sparkguard.conf; systemctl daemon-reload"
 
-static void mend_ssh(struct doctor_finding *finding, const char *unit)
+static void mend_ssh(struct finding *finding, const char *unit)
 {
     bool is_ssh = strcmp(unit, "ssh.service") == 0;
     finding->script = is_ssh ? SCRIPT_FOR("ssh.service") : SCRIPT_FOR("sshd.service");
     finding->undo = is_ssh ? UNDO_FOR("ssh.service") : UNDO_FOR("sshd.service");
 }
 
-static void check_ssh_oom(struct doctor *doctor)
+static void check_ssh_oom(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "ssh-oom";
     char value[64] = "";
     const char *unit = ssh_unit(doctor);
     bool is_running = has_server(doctor);
@@ -72,36 +71,34 @@ static void check_ssh_oom(struct doctor *doctor)
     int64_t score = 0, setting = 0;
     bool has_score = listener_score(doctor, &score);
     bool has_setting = state == DOCTOR_UNIT_SET && sg_parse_number(value, &setting) == 0;
-    struct doctor_finding *finding;
     if (!is_running && state == DOCTOR_UNIT_ABSENT) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "No SSH server is set up here.");
+        finding_say(finding, FINDING_FINE, NULL, "No SSH server is set up here.");
         finding->absent = "no SSH server";
     } else if (has_score && score <= SCORE_SAFE) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
+        finding_say(finding, FINDING_FINE, NULL, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
     } else if (!has_score && has_setting && setting <= SCORE_SAFE) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s sets OOMScoreAdjust to %" PRId64 ".", unit, setting);
+        finding_say(finding, FINDING_FINE, NULL, "%s sets OOMScoreAdjust to %" PRId64 ".", unit, setting);
     } else if (state == DOCTOR_UNIT_UNREADABLE || (is_running && !has_score)) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_UNKNOWN, "The files of %s, or sshd's oom_score_adj, cannot be read.", unit);
-        finding->fix = text_format("systemctl show -p OOMScoreAdjust %s", unit);
+        finding_say(finding, FINDING_UNKNOWN, text_format("systemctl show -p OOMScoreAdjust %s", unit),
+                    "The files of %s, or sshd's oom_score_adj, cannot be read.", unit);
     } else if (has_score) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
+        finding_say(finding, FINDING_WARNING, NULL, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s does not set OOMScoreAdjust to -1000.", unit);
+        finding_say(finding, FINDING_WARNING, NULL, "%s does not set OOMScoreAdjust to -1000.", unit);
     }
-    if (finding->state == DOCTOR_WARNING) {
+    if (finding->state == FINDING_WARNING) {
         finding->fix = text_format(
             "d=/etc/systemd/system/%s.d && sudo mkdir -p $d && printf '[Service]\\nOOMScoreAdjust=-1000\\n' | "
             "sudo tee $d/sparkguard.conf && sudo systemctl daemon-reload && sudo systemctl restart %s",
             unit, unit);
         mend_ssh(finding, unit);
     }
-    finding->why = "If the kernel's OOM killer ends sshd, nobody can log in to help. Programs started in a session may "
-                   "inherit the score: start jobs with sparkguard --oom-score-adj=500.";
-    doctor_figure_signed(finding, "oom_score_adj", has_score ? score : INT64_MIN);
+    finding_figure_signed(finding, "oom_score_adj", has_score ? score : INT64_MIN);
 }
 
-DOCTOR_CHECK(70, check_ssh_oom);
+DOCTOR_CHECK(70, check_ssh_oom, "ssh-oom",
+             "If the kernel's OOM killer ends sshd, nobody can log in to help. Programs started in a session may "
+             "inherit the score: start jobs with sparkguard --oom-score-adj=500.");
 
 /* Reads MemoryMin of a unit: from the kernel if the cgroup exists, else from the unit's files. */
 static enum doctor_unit protected_bytes(const struct doctor *doctor, const char *group, const char *unit,
@@ -124,70 +121,62 @@ static enum doctor_unit protected_bytes(const struct doctor *doctor, const char 
     return state;
 }
 
-static void check_ssh_memory(struct doctor *doctor)
+static void check_ssh_memory(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "ssh-memory";
     char own_text[TEXT_SIZE_CAPACITY], slice_text[TEXT_SIZE_CAPACITY];
     const char *unit = ssh_unit(doctor);
     char *group = text_format("system.slice/%s", unit);
     int64_t own, slice;
     enum doctor_unit state = protected_bytes(doctor, group, unit, &own);
     enum doctor_unit slice_state = protected_bytes(doctor, "system.slice", "system.slice", &slice);
-    struct doctor_finding *finding;
     text_size(own_text, (uint64_t)own);
     text_size(slice_text, (uint64_t)slice);
     if (state == DOCTOR_UNIT_ABSENT && !has_server(doctor)) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "No SSH server is set up here.");
+        finding_say(finding, FINDING_FINE, NULL, "No SSH server is set up here.");
         finding->absent = "no SSH server";
     } else if (state == DOCTOR_UNIT_UNREADABLE || slice_state == DOCTOR_UNIT_UNREADABLE) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "MemoryMin of %s or of its slice cannot be read.", unit);
-        finding->fix = text_format("systemctl show -p MemoryMin %s system.slice", unit);
+        finding_say(finding, FINDING_UNKNOWN, text_format("systemctl show -p MemoryMin %s system.slice", unit),
+                    "MemoryMin of %s or of its slice cannot be read.", unit);
         own = slice = -1;
     } else if (own < MEMORY_LEAST) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_WARNING, "%s keeps %s of memory for itself (MemoryMin).", unit, own_text);
+        finding_say(finding, FINDING_WARNING, NULL, "%s keeps %s of memory for itself (MemoryMin).", unit, own_text);
     } else if (slice < MEMORY_LEAST) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "%s has a MemoryMin of %s, which has no effect: system.slice above it has %s.", unit,
-                             own_text, slice_text);
+        finding_say(finding, FINDING_WARNING, NULL,
+                    "%s has a MemoryMin of %s, which has no effect: system.slice above it has %s.", unit, own_text,
+                    slice_text);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s keeps %s of memory, its slice %s (MemoryMin).", unit,
-                             own_text, slice_text);
+        finding_say(finding, FINDING_FINE, NULL, "%s keeps %s of memory, its slice %s (MemoryMin).", unit, own_text,
+                    slice_text);
     }
-    if (finding->state == DOCTOR_WARNING) {
+    if (finding->state == FINDING_WARNING) {
         finding->fix = text_format("sudo systemctl set-property system.slice MemoryMin=512M && "
                                    "sudo systemctl set-property %s MemoryMin=512M",
                                    unit);
         mend_ssh(finding, unit);
     }
-    finding->why =
-        "If sshd is swapped out or reclaimed, it answers too late; the kernel heeds MemoryMin only as far as "
-        "every cgroup above has as much.";
-    doctor_figure(finding, "memory_min_bytes", own < 0 ? SG_UNKNOWN : (uint64_t)own);
-    doctor_figure(finding, "slice_memory_min_bytes", slice < 0 ? SG_UNKNOWN : (uint64_t)slice);
+    finding_figure(finding, "memory_min_bytes", own < 0 ? SG_UNKNOWN : (uint64_t)own);
+    finding_figure(finding, "slice_memory_min_bytes", slice < 0 ? SG_UNKNOWN : (uint64_t)slice);
 }
 
-DOCTOR_CHECK(80, check_ssh_memory);
+DOCTOR_CHECK(80, check_ssh_memory, "ssh-memory",
+             "If sshd is swapped out or reclaimed, it answers too late; the kernel heeds MemoryMin only as far as "
+             "every cgroup above has as much.");
 
-static void check_oom_score(struct doctor *doctor)
+static void check_oom_score(struct doctor *doctor, struct finding *finding)
 {
-    static const char id[] = "oom-score";
     int64_t score;
-    struct doctor_finding *finding;
     if (!doctor_read_number(doctor, "/proc/self/oom_score_adj", &score)) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/self/oom_score_adj cannot be read.");
-        finding->fix = text_copy("cat /proc/self/oom_score_adj", 64);
+        finding_say(finding, FINDING_UNKNOWN, "cat /proc/self/oom_score_adj",
+                    "/proc/self/oom_score_adj cannot be read.");
         score = INT64_MIN;
     } else if (score < 0) {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "Programs started here inherit an oom_score_adj of %" PRId64 ".", score);
-        finding->fix = text_copy("sparkguard --oom-score-adj=500 PROGRAM", 64);
+        finding_say(finding, FINDING_WARNING, "sparkguard --oom-score-adj=500 PROGRAM",
+                    "Programs started here inherit an oom_score_adj of %" PRId64 ".", score);
     } else {
-        finding =
-            doctor_add(doctor, id, DOCTOR_FINE, "Programs started here have an oom_score_adj of %" PRId64 ".", score);
+        finding_say(finding, FINDING_FINE, NULL, "Programs started here have an oom_score_adj of %" PRId64 ".", score);
     }
-    finding->why = "The kernel's OOM killer would then end all other programs before the job that took the memory.";
-    doctor_figure_signed(finding, "oom_score_adj", score);
+    finding_figure_signed(finding, "oom_score_adj", score);
 }
 
-DOCTOR_CHECK(90, check_oom_score);
+DOCTOR_CHECK(90, check_oom_score, "oom-score",
+             "The kernel's OOM killer would then end all other programs before the job that took the memory.");

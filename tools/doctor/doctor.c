@@ -1,52 +1,17 @@
 /*
- * doctor.c - see doctor.h: keeps the findings, and computes the exit status.
+ * doctor.c - see doctor.h: finds processes, and computes the exit status.
  */
 #include "doctor/doctor.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include "common/bytes.h"
-#include "common/text.h"
-
-const char *const doctor_state_name[DOCTOR_STATE_COUNT] = {
-    [DOCTOR_FINE] = "fine",
-    [DOCTOR_UNKNOWN] = "unknown",
-    [DOCTOR_WARNING] = "warning",
-    [DOCTOR_DANGER] = "danger",
+const char *const doctor_state_name[FINDING_STATE_COUNT] = {
+    [FINDING_FINE] = "fine",
+    [FINDING_UNKNOWN] = "unknown",
+    [FINDING_WARNING] = "warning",
+    [FINDING_DANGER] = "danger",
 };
-
-struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum doctor_state state, const char *format,
-                                  ...)
-{
-    struct doctor_finding *finding = &doctor->finding[doctor->count++];
-    va_list arguments;
-    va_start(arguments, format);
-    finding->sentence = text_formatv(format, arguments);
-    va_end(arguments);
-    finding->id = id;
-    finding->state = state;
-    return finding;
-}
-
-struct doctor_finding *doctor_add_absent(struct doctor *doctor, const char *id, const char *absent)
-{
-    struct doctor_finding *finding = doctor_add(doctor, id, DOCTOR_FINE, "It does not apply here: %s.", absent);
-    finding->absent = absent;
-    return finding;
-}
-
-void doctor_figure_signed(struct doctor_finding *finding, const char *key, int64_t value)
-{
-    if (finding->figure_count < DOCTOR_FIGURE_CAPACITY)
-        finding->figure[finding->figure_count++] = (struct doctor_figure){key, value};
-}
-
-void doctor_figure(struct doctor_finding *finding, const char *key, uint64_t value)
-{
-    doctor_figure_signed(finding, key, value == SG_UNKNOWN ? INT64_MIN : (int64_t)bytes_min(value, INT64_MAX));
-}
 
 bool doctor_is_at_risk(const struct doctor *doctor)
 {
@@ -79,17 +44,10 @@ const struct doctor_process *doctor_daemon_named(const struct doctor *doctor, co
     return NULL;
 }
 
-size_t doctor_count(const struct doctor *doctor, enum doctor_state state)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < doctor->count; i++)
-        count += doctor->finding[i].state == state;
-    return count;
-}
-
 int doctor_exit_status(const struct doctor *doctor)
 {
-    if (doctor_count(doctor, DOCTOR_DANGER) > 0)
+    if (finding_count(&doctor->findings, FINDING_DANGER) > 0)
         return DOCTOR_EXIT_DANGERS;
-    return doctor_count(doctor, DOCTOR_FINE) < doctor->count ? DOCTOR_EXIT_WARNINGS : DOCTOR_EXIT_FINE;
+    bool is_fine = finding_count(&doctor->findings, FINDING_FINE) == doctor->findings.count;
+    return is_fine ? DOCTOR_EXIT_FINE : DOCTOR_EXIT_WARNINGS;
 }

@@ -1,9 +1,7 @@
 /*
  * doctor.h - the findings of sparkguard-doctor, and functions that its checks share. Single-threaded.
  *
- * A check reads files below `root` and adds findings; it changes nothing on the machine. Sentences may contain names
- * that other users chose, so renderers escape them. Script text never contains such names. Each check is one function
- * in the list of examine.c. Findings of equal state are shown in the order of that list.
+ * A check reads files below `root` and says what it finds; it changes nothing on the machine.
  */
 #ifndef SG_TOOLS_DOCTOR_DOCTOR_H
 #define SG_TOOLS_DOCTOR_DOCTOR_H
@@ -14,33 +12,15 @@
 #include <stdio.h>
 
 #include "common/style.h"
+#include "launch/check/finding.h"
 #include "model/model.h"
 
 /* Exit codes, part of the user interface. An UNKNOWN finding counts as a warning. */
 enum { DOCTOR_EXIT_FINE = 0, DOCTOR_EXIT_WARNINGS = 1, DOCTOR_EXIT_USAGE = 2, DOCTOR_EXIT_DANGERS = 4 };
 
-enum doctor_state { DOCTOR_FINE, DOCTOR_UNKNOWN, DOCTOR_WARNING, DOCTOR_DANGER, DOCTOR_STATE_COUNT };
-extern const char *const doctor_state_name[DOCTOR_STATE_COUNT];
+extern const char *const doctor_state_name[FINDING_STATE_COUNT];
 
-enum { DOCTOR_FIGURE_CAPACITY = 6, DOCTOR_FINDING_CAPACITY = 64, DOCTOR_TEXT_CAPACITY = 65536 };
-
-struct doctor_figure {
-    const char *key; /* with its unit: "swap_total_bytes" */
-    int64_t value;   /* INT64_MIN: null */
-};
-
-struct doctor_finding {
-    const char *id;
-    enum doctor_state state;
-    char *sentence;
-    const char *why;    /* one sentence: why the finding matters */
-    char *fix;          /* the fix: a command; NULL if nothing is wrong or no command fixes it */
-    const char *script; /* shell code of the fix; NULL: not automated */
-    const char *undo;   /* how to undo the script, in words */
-    const char *absent; /* what is not here, so that the check does not apply: "no SSH server"; NULL: it applies */
-    struct doctor_figure figure[DOCTOR_FIGURE_CAPACITY];
-    size_t figure_count;
-};
+enum { DOCTOR_TEXT_CAPACITY = 65536 };
 
 struct doctor_process {
     uint32_t pid, parent_pid;
@@ -62,23 +42,13 @@ struct doctor {
     bool has_processes; /* /proc could be listed */
     struct doctor_process *processes;
     size_t process_count;
-    struct doctor_finding finding[DOCTOR_FINDING_CAPACITY];
-    size_t count;
+    struct findings findings;
 };
 
 /* examine.c: collects facts about the machine; runs all checks. */
 struct doctor *doctor_learn(void);
 struct doctor *doctor_examine(void);
-size_t doctor_count(const struct doctor *doctor, enum doctor_state state);
 int doctor_exit_status(const struct doctor *doctor);
-
-/* Adds a finding with a sentence formatted as by printf. */
-struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum doctor_state state, const char *format,
-                                  ...) __attribute__((format(printf, 4, 5)));
-void doctor_figure(struct doctor_finding *finding, const char *key, uint64_t value); /* SG_UNKNOWN: null */
-void doctor_figure_signed(struct doctor_finding *finding, const char *key, int64_t value);
-/* Adds a fine finding of a check that does not apply here. */
-struct doctor_finding *doctor_add_absent(struct doctor *doctor, const char *id, const char *absent);
 
 /* Reads a text file below the root. Returns its length, or -errno. */
 long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t capacity);
@@ -103,15 +73,17 @@ void doctor_learn_unified(struct doctor *doctor);
 enum doctor_unit { DOCTOR_UNIT_ABSENT, DOCTOR_UNIT_UNREADABLE, DOCTOR_UNIT_UNSET, DOCTOR_UNIT_SET };
 enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit, const char *key, char value[64]);
 
-/* A check. It registers itself, so that a new one touches its own file and no list: DOCTOR_CHECK(120, check_name). The
- * place is that of its finding among those of equal state. The program links every tools/doctor/check_*.c. */
+/* A check. It registers itself, so that a new one touches its own file and no list: DOCTOR_CHECK(120, check_name, "name",
+ * "Why it matters."). The place is that of its finding among those of equal state. A check that says nothing has no
+ * finding. The program links every tools/doctor/check_*.c. */
 struct doctor_check {
     int place;
-    void (*run)(struct doctor *doctor);
+    void (*run)(struct doctor *doctor, struct finding *finding);
+    const char *id, *why;
 };
-#define DOCTOR_CHECK(place, function) \
+#define DOCTOR_CHECK(place, function, id, why) \
     static const struct doctor_check function##_registered \
-        __attribute__((used, section("doctor_checks"))) = {place, function}
+        __attribute__((used, section("doctor_checks"))) = {place, function, id, why}
 
 /* Returns whether the driver is known to keep freed pages of the machine's memory in a pool. */
 bool doctor_has_driver_pools(const struct doctor *doctor);

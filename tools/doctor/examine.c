@@ -44,7 +44,11 @@ struct doctor *doctor_examine(void)
         checks[i] = &checks_begin[i];
     /* NOLINTNEXTLINE(bugprone-sizeof-expression) */
     qsort(checks, count, sizeof *checks, compare_places);
-    for (size_t i = 0; i < count && doctor->count < DOCTOR_FINDING_CAPACITY; i++)
-        checks[i]->run(doctor);
+    for (size_t i = 0; i < count; i++) {
+        struct finding *finding = finding_add(&doctor->findings, checks[i]->id);
+        finding->why = checks[i]->why;
+        checks[i]->run(doctor, finding);
+        doctor->findings.count -= finding->sentence == NULL;
+    }
     return doctor;
 }

@@ -59,15 +59,15 @@ static const struct helper {
 static bool is_repeated(const struct doctor *doctor, size_t place)
 {
     for (size_t i = 0; i < place; i++)
-        if (doctor->finding[i].script != NULL && strcmp(doctor->finding[i].script, doctor->finding[place].script) == 0)
+        if (doctor->findings.at[i].script != NULL && strcmp(doctor->findings.at[i].script, doctor->findings.at[place].script) == 0)
             return true;
     return false;
 }
 
 static bool uses(const struct doctor *doctor, const char *word)
 {
-    for (size_t i = 0; i < doctor->count; i++) {
-        const char *script = doctor->finding[i].script;
+    for (size_t i = 0; i < doctor->findings.count; i++) {
+        const char *script = doctor->findings.at[i].script;
         if (script == NULL)
             continue;
         for (const char *at = strstr(script, word); at != NULL; at = strstr(at + 1, word))
@@ -87,7 +87,7 @@ static void put_comment(FILE *stream, const char *label, const char *text)
 
 static void put_step(const struct doctor *doctor, size_t place, FILE *stream)
 {
-    const struct doctor_finding *finding = &doctor->finding[place];
+    const struct finding *finding = &doctor->findings.at[place];
     fprintf(stream, "\n# ---- %s: %s\n", doctor_state_name[finding->state], finding->id);
     put_comment(stream, "", finding->sentence);
     put_comment(stream, "Why: ", finding->why);
@@ -108,8 +108,8 @@ void doctor_render_script(const struct doctor *doctor, FILE *stream)
     for (size_t i = 0; i < sizeof helpers / sizeof helpers[0]; i++)
         if (uses(doctor, helpers[i].word) || (has_put && strcmp(helpers[i].word, "keep ") == 0))
             fputs(helpers[i].text, stream);
-    for (size_t i = 0; i < doctor->count; i++)
-        if (doctor->finding[i].state != DOCTOR_FINE)
+    for (size_t i = 0; i < doctor->findings.count; i++)
+        if (doctor->findings.at[i].state != FINDING_FINE)
             put_step(doctor, i, stream);
     fputs("\nif [ -n \"$failed\" ]; then\n    echo \"not done: $failed\" >&2\n    exit 1\nfi\n"
           "echo 'done; sparkguard-doctor says what is left'\n",

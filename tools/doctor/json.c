@@ -4,7 +4,7 @@
 #include "common/json.h"
 #include "doctor/doctor.h"
 
-static json_t *figures_of(const struct doctor_finding *finding)
+static json_t *figures_of(const struct finding *finding)
 {
     json_t *figures = json_object();
     for (size_t i = 0; i < finding->figure_count; i++) {
@@ -14,7 +14,7 @@ static json_t *figures_of(const struct doctor_finding *finding)
     return figures;
 }
 
-static json_t *finding_of(const struct doctor_finding *finding)
+static json_t *finding_of(const struct finding *finding)
 {
     json_t *object = json_object();
     json_object_set_new(object, "id", json_of_text(finding->id));
@@ -32,11 +32,11 @@ void doctor_render_json(const struct doctor *doctor, FILE *stream)
     json_t *root = json_object(), *findings = json_array();
     json_object_set_new(root, "schema", json_integer(1));
     json_object_set_new(root, "exit_status", json_integer(doctor_exit_status(doctor)));
-    for (int state = DOCTOR_DANGER; state >= DOCTOR_FINE; state--)
+    for (int state = FINDING_DANGER; state >= FINDING_FINE; state--)
         json_object_set_new(root, doctor_state_name[state],
-                            json_of_number(doctor_count(doctor, (enum doctor_state)state)));
+                            json_of_number(finding_count(&doctor->findings, (enum finding_state)state)));
     json_object_set_new(root, "findings", findings);
-    for (size_t i = 0; i < doctor->count; i++)
-        json_array_append_new(findings, finding_of(&doctor->finding[i]));
+    for (size_t i = 0; i < doctor->findings.count; i++)
+        json_array_append_new(findings, finding_of(&doctor->findings.at[i]));
     json_print(root, stream);
 }

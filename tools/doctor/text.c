@@ -10,14 +10,14 @@
 
 enum { INDENT = 9 }; /* columns of "warning" and the blanks after it */
 
-static const enum style_colour colour_of[DOCTOR_STATE_COUNT] = {
-    [DOCTOR_FINE] = STYLE_GREEN,
-    [DOCTOR_UNKNOWN] = STYLE_CYAN,
-    [DOCTOR_WARNING] = STYLE_YELLOW,
-    [DOCTOR_DANGER] = STYLE_RED,
+static const enum style_colour colour_of[FINDING_STATE_COUNT] = {
+    [FINDING_FINE] = STYLE_GREEN,
+    [FINDING_UNKNOWN] = STYLE_CYAN,
+    [FINDING_WARNING] = STYLE_YELLOW,
+    [FINDING_DANGER] = STYLE_RED,
 };
 
-static void put_state(const struct style *style, enum doctor_state state)
+static void put_state(const struct style *style, enum finding_state state)
 {
     fprintf(style->stream, "%s%-*s%s", style_colour_on(style, colour_of[state]), INDENT, doctor_state_name[state],
             style_colour_off(style, colour_of[state]));
@@ -57,7 +57,7 @@ static void put_command(const struct style *style, const char *command)
     fprintf(style->stream, "%s\n", style_colour_off(style, STYLE_BOLD));
 }
 
-static void put_problem(const struct style *style, const struct doctor_finding *finding)
+static void put_problem(const struct style *style, const struct finding *finding)
 {
     put_state(style, finding->state);
     fprintf(style->stream, "%s%s%s\n", style_colour_on(style, STYLE_BOLD), finding->id,
@@ -69,7 +69,7 @@ static void put_problem(const struct style *style, const struct doctor_finding *
     fputc('\n', style->stream);
 }
 
-static void put_fine(const struct style *style, const struct doctor_finding *finding, size_t id_width)
+static void put_fine(const struct style *style, const struct finding *finding, size_t id_width)
 {
     char *printable = text_printable(finding->sentence, style->is_utf8);
     put_state(style, finding->state);
@@ -80,18 +80,18 @@ static void put_fine(const struct style *style, const struct doctor_finding *fin
 /* Prints the checks that do not apply, one paragraph for each thing that is not here. */
 static void put_absent(const struct doctor *doctor, const struct style *style)
 {
-    for (size_t i = 0; i < doctor->count; i++) {
-        const char *absent = doctor->finding[i].absent;
-        char *list = NULL;
+    for (size_t i = 0; i < doctor->findings.count; i++) {
+        const char *absent = doctor->findings.at[i].absent;
+        const char *list = "";
         bool is_told = false;
-        for (size_t k = 0; k < doctor->count && absent != NULL; k++) {
-            const struct doctor_finding *finding = &doctor->finding[k];
+        for (size_t k = 0; k < doctor->findings.count && absent != NULL; k++) {
+            const struct finding *finding = &doctor->findings.at[k];
             if (finding->absent == NULL || strcmp(finding->absent, absent) != 0)
                 continue;
             is_told = is_told || k < i;
-            list = text_format("%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", finding->id);
+            text_append(&list, ", ", finding->id);
         }
-        if (list != NULL && !is_told) {
+        if (list[0] != '\0' && !is_told) {
             char *sentence = text_format("%s: does not apply here (%s)", list, absent);
             fprintf(style->stream, "%s%-*s%s", style_colour_on(style, STYLE_DIM), INDENT, "-",
                     style_colour_off(style, STYLE_DIM));
@@ -105,8 +105,8 @@ static void put_summary(const struct doctor *doctor, const struct style *style)
 {
     static const char *const many[] = {"fine", "unknown", "warnings", "dangers"};
     const char *separator = "sparkguard-doctor: ";
-    for (int state = DOCTOR_DANGER; state >= DOCTOR_FINE; state--) {
-        size_t count = doctor_count(doctor, (enum doctor_state)state);
+    for (int state = FINDING_DANGER; state >= FINDING_FINE; state--) {
+        size_t count = finding_count(&doctor->findings, (enum finding_state)state);
         if (count == 0)
             continue;
         enum style_colour colour = colour_of[state];
@@ -122,19 +122,19 @@ void doctor_render_text(const struct doctor *doctor, const struct style *style)
     size_t id_width = 0;
     bool has_script = false;
     put_summary(doctor, style);
-    for (size_t i = 0; i < doctor->count; i++) {
-        const struct doctor_finding *finding = &doctor->finding[i];
-        if (finding->state == DOCTOR_FINE && finding->absent == NULL)
+    for (size_t i = 0; i < doctor->findings.count; i++) {
+        const struct finding *finding = &doctor->findings.at[i];
+        if (finding->state == FINDING_FINE && finding->absent == NULL)
             id_width = bytes_max(id_width, strlen(finding->id));
         has_script = has_script || finding->script != NULL;
     }
-    for (int state = DOCTOR_DANGER; state > DOCTOR_FINE; state--)
-        for (size_t i = 0; i < doctor->count; i++)
-            if ((int)doctor->finding[i].state == state)
-                put_problem(style, &doctor->finding[i]);
-    for (size_t i = 0; i < doctor->count; i++)
-        if (doctor->finding[i].state == DOCTOR_FINE && doctor->finding[i].absent == NULL)
-            put_fine(style, &doctor->finding[i], id_width);
+    for (int state = FINDING_DANGER; state > FINDING_FINE; state--)
+        for (size_t i = 0; i < doctor->findings.count; i++)
+            if ((int)doctor->findings.at[i].state == state)
+                put_problem(style, &doctor->findings.at[i]);
+    for (size_t i = 0; i < doctor->findings.count; i++)
+        if (doctor->findings.at[i].state == FINDING_FINE && doctor->findings.at[i].absent == NULL)
+            put_fine(style, &doctor->findings.at[i], id_width);
     put_absent(doctor, style);
     if (has_script)
         fputs("\nsparkguard-doctor --fix-script prints a script of the fixes, to read and run.\n", style->stream);

@@ -14,29 +14,13 @@
 #include <sys/types.h>
 
 #include "common/style.h"
+#include "launch/check/finding.h"
 #include "launch/launch.h"
 #include "model/model.h"
 
 /* Exit codes of --check, part of the user interface. With --cuda: all that matters is proved, something is disproved,
  * not all could be told. */
 enum { CHECK_EXIT_GUARDED = 0, CHECK_EXIT_UNGUARDED = 1, CHECK_EXIT_UNWRITTEN = 3, CHECK_EXIT_UNKNOWN = 3 };
-
-enum check_state {
-    CHECK_OK,
-    CHECK_NONE,    /* does not apply here */
-    CHECK_WARNING, /* the program would be guarded, but not as well as it could be */
-    CHECK_FAILURE, /* the program would not be guarded */
-    CHECK_STATE_COUNT
-};
-
-struct check_line {
-    const char *id;
-    enum check_state state;
-    char *sentence;
-    char *advice; /* what to do; NULL: nothing */
-};
-
-enum { CHECK_LINE_CAPACITY = 64 };
 
 struct check {
     const struct launch *launch;
@@ -47,8 +31,7 @@ struct check {
     char version[32];      /* of the library, by a probe's record; "": unknown */
     const char *verdict;   /* of --cuda: the last sentence; NULL: whether the program would be guarded */
     uint32_t driver_facts; /* of --cuda: as in struct sg_machine */
-    struct check_line line[CHECK_LINE_CAPACITY];
-    size_t count;
+    struct findings findings;
 };
 
 /* ---- answer.c: what a probe finds out about itself, and says through a pipe ---- */
@@ -113,9 +96,9 @@ char *check_trial_end(struct check_trial *trial, int *status);
 
 /* ---- lines.c ---- */
 
-/* Adds a line with a sentence formatted as by printf; `advice`, which may be NULL, is taken over. */
-void check_add(struct check *check, const char *id, enum check_state state, char *advice, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+/* Adds a line: its subject, its state, what to do (NULL: nothing), and a sentence formatted as by printf. */
+#define check_add(check, id, ...) finding_say(finding_add(&(check)->findings, id), __VA_ARGS__)
+
 bool check_is_guarded(const struct check *check);
 void check_render_text(const struct check *check, const struct style *style);
 void check_render_json(const struct check *check, FILE *stream);

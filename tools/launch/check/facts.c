@@ -27,11 +27,6 @@ static const struct {
     [SG_DRIVER_PINNED] = {"pinned", false, NULL},
 };
 
-static char *copy(const char *text)
-{
-    return text != NULL ? text_copy(text, SIZE_MAX) : NULL;
-}
-
 static enum sg_finding finding(const struct check *check, enum sg_driver_fact fact)
 {
     return sg_driver_finding(check->driver_facts, fact);
@@ -51,16 +46,16 @@ static void add_fact(struct check *check, enum sg_driver_fact fact)
     const char *const *text = model_driver_fact_text[fact];
     switch (finding(check, fact)) {
     case SG_FACT_PROVED:
-        check_add(check, facts[fact].id, CHECK_OK, NULL, "%s", text[0]);
+        check_add(check, facts[fact].id, FINDING_FINE, NULL, "%s", text[0]);
         return;
     case SG_FACT_DISPROVED:
-        check_add(check, facts[fact].id, facts[fact].matters ? CHECK_FAILURE : CHECK_WARNING, copy(facts[fact].advice),
+        check_add(check, facts[fact].id, facts[fact].matters ? FINDING_DANGER : FINDING_WARNING, facts[fact].advice,
                   "%s", text[1]);
         return;
     case SG_FACT_UNKNOWN:
-        check_add(check, facts[fact].id, CHECK_NONE,
+        check_add(check, facts[fact].id, FINDING_NONE,
                   fact == SG_DRIVER_TAKES && finding(check, SG_DRIVER_POOL_SERVES) == SG_FACT_PROVED
-                      ? copy("echo 2 | sudo tee /proc/sys/vm/drop_caches  # empties the pool: then measure again")
+                      ? "echo 2 | sudo tee /proc/sys/vm/drop_caches  # empties the pool: then measure again"
                       : NULL,
                   "could not be told: whether %s", text[0]);
     }
@@ -100,7 +95,7 @@ static bool has_room(struct check *check)
                         ? 0
                         : bytes_less(model->machine.usable_bytes, model->machine.reserve_bytes);
     if (room < ROOM_LEAST)
-        check_add(check, "room", CHECK_WARNING, copy("end what holds memory (sparkguard-report), then measure again"),
+        check_add(check, "room", FINDING_WARNING, "end what holds memory (sparkguard-report), then measure again",
                   "%s of room; it takes %s to measure without harm", text_size(left, room),
                   text_size(least, ROOM_LEAST));
     return room >= ROOM_LEAST;
@@ -115,7 +110,7 @@ static bool take_facts(struct check *check, pid_t probe, char **path)
     *path = NULL;
     if (record != NULL) {
         check->driver_facts = record->machine.driver_facts;
-        *path = copy(record->segment_path);
+        *path = text_copy(record->segment_path, SIZE_MAX);
     }
     return record != NULL;
 }
@@ -131,13 +126,13 @@ static void remove_record(const char *path)
 static void add_driver(struct check *check, const struct check_answer *answer)
 {
     if (answer->driver[0] == '\0')
-        check_add(check, "driver", CHECK_NONE, NULL, "no driver here: %s", answer->driver_fault);
+        check_add(check, "driver", FINDING_NONE, NULL, "no driver here: %s", answer->driver_fault);
     else if (answer->failed_call[0] != '\0')
-        check_add(check, "driver", CHECK_WARNING, NULL, "%s failed with error %d of CUDA", answer->failed_call,
+        check_add(check, "driver", FINDING_WARNING, NULL, "%s failed with error %d of CUDA", answer->failed_call,
                   answer->error);
     if (answer->device[0] != '\0')
-        check_add(check, "device", CHECK_OK, NULL, "%s, CUDA %d.%d: %s", answer->device, answer->cuda_version / 1000,
-                  answer->cuda_version % 1000 / 10,
+        check_add(check, "device", FINDING_FINE, NULL, "%s, CUDA %d.%d: %s", answer->device,
+                  answer->cuda_version / 1000, answer->cuda_version % 1000 / 10,
                   answer->is_integrated ? "by its own word without memory of its own" : "memory of its own");
 }
 
@@ -160,7 +155,7 @@ static int measure(struct check *check)
     if (path != NULL)
         remove_record(path);
     if (!has_answer) {
-        check_add(check, "driver", CHECK_WARNING, NULL, "no answer within a minute, or the probe was ended");
+        check_add(check, "driver", FINDING_WARNING, NULL, "no answer within a minute, or the probe was ended");
         return give_up(check, "Nothing could be measured.");
     }
     add_driver(check, &answer);
@@ -169,7 +164,7 @@ static int measure(struct check *check)
     if (!answer.is_integrated)
         return give_up(check, "The guard assumes nothing of a driver whose device has memory of its own.");
     if (!has_record) {
-        check_add(check, "record", CHECK_WARNING, copy("sparkguard --check says why"), "the probe left no record");
+        check_add(check, "record", FINDING_WARNING, "sparkguard --check says why", "the probe left no record");
         return give_up(check, "Nothing could be measured.");
     }
     return judge(check);

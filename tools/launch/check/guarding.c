@@ -20,11 +20,6 @@
 /* A program of more than this is not searched for a static CUDA runtime. */
 #define PROGRAM_MOST (INT64_C(1) << 30)
 
-static char *copy(const char *text)
-{
-    return text_copy(text, strlen(text));
-}
-
 /* Returns what to do where `path` cannot be used for statistics. Names no directory that has just failed. */
 static const char *directory_advice(const char *path)
 {
@@ -40,7 +35,7 @@ static const char *directory_advice(const char *path)
 /* Returns the first line of a probe's words that is not about its directory; NULL if there is none. */
 static char *said(const char *words)
 {
-    char *text = copy(words), *rest = text, *advice = NULL;
+    char *text = text_copy(words, SIZE_MAX), *rest = text, *advice = NULL;
     for (char *line; advice == NULL && (line = strsep(&rest, "\n")) != NULL;)
         if (line[0] != '\0' && strstr(line, NOWHERE) == NULL)
             advice = text_format("it said: %s", line);
@@ -57,10 +52,10 @@ static void add_decisions(struct check *check, const struct check_answer *answer
                         : !answer->is_counted        ? "what it held was not counted"
                                                      : NULL;
     if (fault == NULL)
-        check_add(check, id, CHECK_OK, NULL,
+        check_add(check, id, FINDING_FINE, NULL,
                   "tried: malloc and mmap beyond a limit are refused, and what is held is counted");
     else
-        check_add(check, id, CHECK_FAILURE, said(words), "tried, and %s", fault);
+        check_add(check, id, FINDING_DANGER, said(words), "tried, and %s", fault);
 }
 
 static void try_decisions(struct check *check)
@@ -89,17 +84,17 @@ static bool add_place(struct check *check, const char *words)
     struct stat status;
     bool is_there = stat(path, &status) == 0;
     if (fault != NULL) {
-        check_add(check, id, CHECK_WARNING, copy(directory_advice(path)),
+        check_add(check, id, FINDING_WARNING, directory_advice(path),
                   "%s cannot be used: %s; the program is guarded, but alone and without a record", path, fault);
         return false;
     }
     if (strstr(words, "cannot keep statistics") != NULL) {
-        check_add(check, id, CHECK_WARNING, copy(directory_advice(path)), "%.*s", (int)strcspn(words, "\n"),
+        check_add(check, id, FINDING_WARNING, directory_advice(path), "%.*s", (int)strcspn(words, "\n"),
                   strncmp(words, "sparkguard: ", 12) == 0 ? words + 12 : words);
         return false;
     }
     bool is_group = is_there && (status.st_mode & S_IWGRP) != 0;
-    check_add(check, id, CHECK_OK, NULL, "%s%s", path,
+    check_add(check, id, FINDING_FINE, NULL, "%s%s", path,
               is_group ? ", which the users of a group share: they can end each other's programs" : "");
     return true;
 }
@@ -146,23 +141,22 @@ static void add_sharing(struct check *check, pid_t probe, bool is_recorded)
     if (record != NULL)
         snprintf(check->version, sizeof check->version, "%s", record->library_version);
     if (!is_recorded)
-        check_add(check, id, CHECK_NONE, NULL, "with nobody, as there is no place for statistics");
+        check_add(check, id, FINDING_NONE, NULL, "with nobody, as there is no place for statistics");
     else if (record != NULL && model_process_is_alone(record))
-        check_add(check, id, CHECK_WARNING, copy("sparkguard-doctor says what is wrong with the ledger"),
+        check_add(check, id, FINDING_WARNING, "sparkguard-doctor says what is wrong with the ledger",
                   "a probe could not share the ledger in %s: the program would decide alone", check->launch->directory);
     else if (model->live_other_directory_count > 0)
-        check_add(
-            check, id, CHECK_WARNING,
-            copy("a directory for all: SPARKGUARD_DIR=/dev/shm/sparkguard; sparkguard-doctor says how to make it"),
-            "with %s; guarded processes in %s%s are not counted", with, model->live_other_directory,
-            model->live_other_directory_count > 1 ? " and other directories" : "");
+        check_add(check, id, FINDING_WARNING,
+                  "a directory for all: SPARKGUARD_DIR=/dev/shm/sparkguard; sparkguard-doctor says how to make it",
+                  "with %s; guarded processes in %s%s are not counted", with, model->live_other_directory,
+                  model->live_other_directory_count > 1 ? " and other directories" : "");
     else if (alone > 0)
-        check_add(check, id, CHECK_WARNING, copy("sparkguard-report says why they do"),
+        check_add(check, id, FINDING_WARNING, "sparkguard-report says why they do",
                   "%zu of %zu other guarded processes decide%s alone", alone, others, alone == 1 ? "s" : "");
     else if (others > 0)
-        check_add(check, id, CHECK_OK, NULL, "with %s, in one ledger", with);
+        check_add(check, id, FINDING_FINE, NULL, "with %s, in one ledger", with);
     else
-        check_add(check, id, CHECK_OK, NULL, "no other guarded process runs; those to come share the ledger");
+        check_add(check, id, FINDING_FINE, NULL, "no other guarded process runs; those to come share the ledger");
 }
 
 /* Returns whether the program has the CUDA runtime within itself. Only the runtime asks the driver for this
@@ -202,33 +196,31 @@ static void add_driver(struct check *check, const struct check_answer *answer)
 {
     static const char id[] = "CUDA";
     static const char *const ways[CHECK_ENTRY_COUNT] = {"exports", "dlsym", "cuGetProcAddress"};
-    char *through = copy(""), *beside = copy("");
-    for (int i = 0; i < CHECK_ENTRY_COUNT; i++) {
-        char **list = answer->is_hooked[i] ? &through : &beside;
-        *list = text_format("%s%s%s", *list, (*list)[0] != '\0' ? ", " : "", ways[i]);
-    }
+    const char *through = "", *beside = "";
+    for (int i = 0; i < CHECK_ENTRY_COUNT; i++)
+        text_append(answer->is_hooked[i] ? &through : &beside, ", ", ways[i]);
     if (answer->driver[0] == '\0' && answer->driver_fault[0] != '\0')
-        check_add(check, id, CHECK_WARNING, copy("the program will meet the same: fix the driver's installation"),
+        check_add(check, id, FINDING_WARNING, "the program will meet the same: fix the driver's installation",
                   "libcuda.so.1 cannot be loaded: %s", answer->driver_fault);
     else if (answer->driver[0] == '\0')
-        check_add(check, id, CHECK_NONE, NULL, "no driver here (libcuda.so.1): malloc and mmap are guarded%s",
+        check_add(check, id, FINDING_NONE, NULL, "no driver here (libcuda.so.1): malloc and mmap are guarded%s",
                   runtime_of(check));
     else if (beside[0] != '\0')
-        check_add(check, id, CHECK_FAILURE, copy("report this with the driver's version: device memory is not guarded"),
+        check_add(check, id, FINDING_DANGER, "report this with the driver's version: device memory is not guarded",
                   "calls of %s come through the guard by %s, not by %s", answer->driver,
                   through[0] != '\0' ? through : "no way", beside);
     else
-        check_add(check, id, CHECK_OK, NULL, "calls of %s come through the guard by %s%s", answer->driver, through,
+        check_add(check, id, FINDING_FINE, NULL, "calls of %s come through the guard by %s%s", answer->driver, through,
                   runtime_of(check));
 }
 
 /* Appends the version to line 0, the library's. */
 static void add_version(struct check *check)
 {
-    for (size_t i = 0; i < check->count && check->version[0] != '\0'; i++) {
-        if (strcmp(check->line[i].id, "library") != 0)
+    for (size_t i = 0; i < check->findings.count && check->version[0] != '\0'; i++) {
+        if (strcmp(check->findings.at[i].id, "library") != 0)
             continue;
-        check->line[i].sentence = text_format("%s, version %s", check->line[i].sentence, check->version);
+        check->findings.at[i].sentence = text_format("%s, version %s", check->findings.at[i].sentence, check->version);
         return;
     }
 }

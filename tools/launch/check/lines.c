@@ -1,7 +1,6 @@
 /*
- * lines.c - keeps the lines of --check, and prints them for people and as JSON.
+ * lines.c - prints the lines of --check for people and as JSON.
  */
-#include <stdarg.h>
 #include <stdlib.h>
 
 #include "launch/check/check.h"
@@ -13,44 +12,26 @@ enum { ID_COLUMN = 9, INDENT = 21 }; /* columns before a line's subject, and bef
 static const struct state {
     const char *mark, *name; /* for people, for JSON */
     enum style_colour colour;
-} states[CHECK_STATE_COUNT] = {
-    [CHECK_OK] = {"ok", "ok", STYLE_GREEN},
-    [CHECK_NONE] = {"-", "inapplicable", STYLE_DIM},
-    [CHECK_WARNING] = {"warning", "warning", STYLE_YELLOW},
-    [CHECK_FAILURE] = {"failure", "failure", STYLE_RED},
+} states[] = {
+    [FINDING_FINE] = {"ok", "ok", STYLE_GREEN},
+    [FINDING_NONE] = {"-", "inapplicable", STYLE_DIM},
+    [FINDING_WARNING] = {"warning", "warning", STYLE_YELLOW},
+    [FINDING_DANGER] = {"failure", "failure", STYLE_RED},
 };
-
-void check_add(struct check *check, const char *id, enum check_state state, char *advice, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    char *sentence = text_formatv(format, arguments);
-    va_end(arguments);
-    if (check->count < CHECK_LINE_CAPACITY)
-        check->line[check->count++] = (struct check_line){id, state, sentence, advice};
-}
-
-static size_t count_of(const struct check *check, enum check_state state)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < check->count; i++)
-        count += check->line[i].state == state;
-    return count;
-}
 
 bool check_is_guarded(const struct check *check)
 {
-    return count_of(check, CHECK_FAILURE) == 0;
+    return finding_count(&check->findings, FINDING_DANGER) == 0;
 }
 
-static void put_line(const struct check_line *line, const struct style *style)
+static void put_line(const struct finding *line, const struct style *style)
 {
     const struct state *state = &states[line->state];
     char *sentence = text_printable(line->sentence, style->is_utf8);
-    char *advice = line->advice != NULL ? text_printable(line->advice, style->is_utf8) : NULL;
+    char *advice = line->fix != NULL ? text_printable(line->fix, style->is_utf8) : NULL;
     fprintf(style->stream, "%s%-*s%s%-*s", style_colour_on(style, state->colour), ID_COLUMN, state->mark,
             style_colour_off(style, state->colour), INDENT - ID_COLUMN, line->id);
-    style_words(style, INDENT, line->state == CHECK_NONE ? STYLE_DIM : STYLE_PLAIN, sentence);
+    style_words(style, INDENT, line->state == FINDING_NONE ? STYLE_DIM : STYLE_PLAIN, sentence);
     if (advice != NULL) {
         fprintf(style->stream, "%*s", INDENT, "");
         style_words(style, INDENT, STYLE_BOLD, advice);
@@ -64,11 +45,12 @@ static const char *subject(const struct check *check)
 
 void check_render_text(const struct check *check, const struct style *style)
 {
-    size_t failures = count_of(check, CHECK_FAILURE), warnings = count_of(check, CHECK_WARNING);
+    size_t failures = finding_count(&check->findings, FINDING_DANGER),
+           warnings = finding_count(&check->findings, FINDING_WARNING);
     char *name = text_printable(subject(check), style->is_utf8), *verdict;
     enum style_colour colour = failures > 0 ? STYLE_RED : warnings > 0 ? STYLE_YELLOW : STYLE_GREEN;
-    for (size_t i = 0; i < check->count; i++)
-        put_line(&check->line[i], style);
+    for (size_t i = 0; i < check->findings.count; i++)
+        put_line(&check->findings.at[i], style);
     if (check->verdict != NULL)
         verdict = text_copy(check->verdict, SIZE_MAX);
     else if (failures > 0)
@@ -106,13 +88,13 @@ void check_render_json(const struct check *check, FILE *stream)
     }
     json_object_set_new(root, "library", json_of_text(check->library));
     json_object_set_new(root, "lines", lines);
-    for (size_t i = 0; i < check->count; i++) {
-        const struct check_line *line = &check->line[i];
+    for (size_t i = 0; i < check->findings.count; i++) {
+        const struct finding *line = &check->findings.at[i];
         json_t *object = json_object();
         json_object_set_new(object, "id", json_of_text(line->id));
         json_object_set_new(object, "state", json_of_text(states[line->state].name));
         json_object_set_new(object, "sentence", json_of_text(line->sentence));
-        json_object_set_new(object, "advice", json_of_text(line->advice));
+        json_object_set_new(object, "advice", json_of_text(line->fix));
         json_array_append_new(lines, object);
     }
     json_print(root, stream);

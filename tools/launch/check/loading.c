@@ -11,21 +11,15 @@
 #include "launch/check/check.h"
 #include "common/text.h"
 
-static char *copy(const char *text)
-{
-    return text_copy(text, strlen(text));
-}
-
 void check_loading_library(struct check *check)
 {
     char *why;
     check->library = launch_find_library(check->launch, &why);
     if (check->library == NULL)
-        check_add(check, "library", CHECK_FAILURE,
-                  copy("build and install it (make && sudo make install && sudo ldconfig), or --library=FILE"), "%s",
-                  why);
+        check_add(check, "library", FINDING_DANGER,
+                  "build and install it (make && sudo make install && sudo ldconfig), or --library=FILE", "%s", why);
     else
-        check_add(check, "library", CHECK_OK, NULL, "%s", check->library);
+        check_add(check, "library", FINDING_FINE, NULL, "%s", check->library);
 }
 
 static const char *machine_name(unsigned machine)
@@ -63,20 +57,20 @@ void check_loading_program(struct check *check)
     const char *path = program->path;
     struct elf_facts ours;
     if (!check->has_program) {
-        check_add(check, id, CHECK_NONE, NULL, "none given; this tool stands for it (sparkguard --check PROGRAM)");
+        check_add(check, id, FINDING_NONE, NULL, "none given; this tool stands for it (sparkguard --check PROGRAM)");
     } else if (program->obstacle == LAUNCH_FOREIGN && elf_read(check->library, &ours)) {
-        check_add(check, id, CHECK_FAILURE, copy(advice_about(LAUNCH_FOREIGN)),
+        check_add(check, id, FINDING_DANGER, advice_about(LAUNCH_FOREIGN),
                   "%s is a %s-bit program for %s, the "
                   "library is for %s",
                   path, program->facts.class == ELFCLASS32 ? "32" : "64", machine_name(program->facts.machine),
                   machine_name(ours.machine));
     } else if (program->obstacle != LAUNCH_NO_OBSTACLE) {
-        check_add(check, id, CHECK_FAILURE, copy(advice_about(program->obstacle)), "%s %s", path,
+        check_add(check, id, FINDING_DANGER, advice_about(program->obstacle), "%s %s", path,
                   launch_obstacle_text[program->obstacle]);
     } else if (program->script != NULL) {
-        check_add(check, id, CHECK_OK, NULL, "%s, run by %s", program->script, path);
+        check_add(check, id, FINDING_FINE, NULL, "%s, run by %s", program->script, path);
     } else {
-        check_add(check, id, CHECK_OK, NULL, "%s", path);
+        check_add(check, id, FINDING_FINE, NULL, "%s", path);
     }
 }
 
@@ -94,19 +88,19 @@ static void add_linker(struct check *check, const char *linker, const struct che
     static const char id[] = "loader";
     const char *version = loads->fault != NULL ? strstr(loads->fault, "version `") : NULL;
     if (loads->fault != NULL && loads->is_library)
-        check_add(
-            check, id, CHECK_FAILURE, copy("the library needs glibc 2.28 or later: build it where the program runs"),
-            "%s does not load the library into it: %s%.*s", linker, version != NULL ? "its C library is too old: " : "",
-            (int)(version != NULL ? strcspn(version, "(") : strlen(loads->fault)),
-            version != NULL ? version : loads->fault);
+        check_add(check, id, FINDING_DANGER, "the library needs glibc 2.28 or later: build it where the program runs",
+                  "%s does not load the library into it: %s%.*s", linker,
+                  version != NULL ? "its C library is too old: " : "",
+                  (int)(version != NULL ? strcspn(version, "(") : strlen(loads->fault)),
+                  version != NULL ? version : loads->fault);
     else if (loads->fault != NULL)
-        check_add(check, id, CHECK_FAILURE, copy("without the guard it would not start either; fix that first"),
+        check_add(check, id, FINDING_DANGER, "without the guard it would not start either; fix that first",
                   "%s does not load the program: %s", linker, loads->fault);
     else if (loads->auditor != NULL)
-        check_add(check, id, CHECK_WARNING, copy("look at what it is: it runs before the program and the guard"),
+        check_add(check, id, FINDING_WARNING, "look at what it is: it runs before the program and the guard",
                   "%s loads the library into it, and the auditor %s, which it names", linker, loads->auditor);
     else
-        check_add(check, id, CHECK_OK, NULL, "%s loads the library into it", linker);
+        check_add(check, id, FINDING_FINE, NULL, "%s loads the library into it", linker);
 }
 
 void check_loading_linker(struct check *check)
@@ -114,11 +108,11 @@ void check_loading_linker(struct check *check)
     struct check_loads loads;
     const char *linker = check->program.facts.loader;
     if (check->library == NULL || check->program.obstacle != LAUNCH_NO_OBSTACLE) {
-        check_add(check, "loader", CHECK_NONE, NULL, "not tried");
+        check_add(check, "loader", FINDING_NONE, NULL, "not tried");
         return;
     }
     if (!is_systems_own(linker)) { /* what it does with the tables is not known */
-        check_add(check, "loader", CHECK_WARNING, NULL, "%s is not this system's dynamic linker",
+        check_add(check, "loader", FINDING_WARNING, NULL, "%s is not this system's dynamic linker",
                   linker[0] != '\0' ? linker : "what the program names");
         return;
     }
@@ -128,8 +122,8 @@ void check_loading_linker(struct check *check)
 
 /* What LD_PRELOAD names already. */
 struct preloads {
-    char *others;  /* base names, "a, b" */
-    bool has_ours; /* the guard is there */
+    const char *others; /* base names, "a, b" */
+    bool has_ours;      /* the guard is there */
     bool is_behind;
     bool has_ignored;
 };
@@ -138,14 +132,14 @@ static void take_preload(struct check *check, const char *entry, struct preloads
 {
     const char *slash = strrchr(entry, '/'), *name = slash != NULL ? slash + 1 : entry;
     if (check->loaded != NULL && !check_loads_has(check, entry)) {
-        check_add(check, "preload", CHECK_WARNING, copy("give its full path, or take it out of LD_PRELOAD"),
+        check_add(check, "preload", FINDING_WARNING, "give its full path, or take it out of LD_PRELOAD",
                   "LD_PRELOAD names %s, which the loader ignores", entry);
         preloads->has_ignored = true;
     } else if (strcmp(name, "libsparkguard.so") == 0) {
         preloads->has_ours = true;
         preloads->is_behind = preloads->others[0] != '\0';
     } else {
-        preloads->others = text_format("%s%s%s", preloads->others, preloads->others[0] != '\0' ? ", " : "", name);
+        text_append(&preloads->others, ", ", name);
     }
 }
 
@@ -153,17 +147,17 @@ void check_loading_others(struct check *check)
 {
     static const char id[] = "preload";
     const char *variable = getenv("LD_PRELOAD");
-    char *list = copy(variable != NULL ? variable : ""), *rest = list;
-    struct preloads preloads = {.others = copy("")};
+    char *list = text_copy(variable != NULL ? variable : "", SIZE_MAX), *rest = list;
+    struct preloads preloads = {.others = ""};
     for (char *entry; (entry = strsep(&rest, ": ")) != NULL;)
         if (entry[0] != '\0')
             take_preload(check, entry, &preloads);
     if (preloads.is_behind)
-        check_add(check, id, CHECK_WARNING, copy("name libsparkguard.so first in LD_PRELOAD"),
+        check_add(check, id, FINDING_WARNING, "name libsparkguard.so first in LD_PRELOAD",
                   "LD_PRELOAD names %s ahead of the guard, which sees no malloc behind an allocator", preloads.others);
     else if (preloads.others[0] != '\0')
-        check_add(check, id, CHECK_OK, NULL, "%s, behind the guard", preloads.others);
+        check_add(check, id, FINDING_FINE, NULL, "%s, behind the guard", preloads.others);
     else if (!preloads.has_ignored)
-        check_add(check, id, CHECK_OK, NULL,
+        check_add(check, id, FINDING_FINE, NULL,
                   preloads.has_ours ? "the guard is on in this shell already" : "nothing else");
 }

@@ -160,22 +160,22 @@ void report_html_checks(FILE *stream, const struct doctor *doctor)
 {
     static const struct report_html_column columns[] = {
         {"Check", REPORT_HTML_NAME}, {"State", REPORT_HTML_WORDS}, {"Finding", REPORT_HTML_WORDS}};
-    static const char *const classes[DOCTOR_STATE_COUNT] = {"class=\"good\"", "class=\"dim\"", "class=\"warn\"",
-                                                            "class=\"bad\""};
+    static const char *const classes[FINDING_STATE_COUNT] = {"class=\"good\"", "class=\"dim\"", "class=\"warn\"",
+                                                             "class=\"bad\""};
     struct report_html_table table;
     fputs("<section id=\"checks\">\n<h2>Checks</h2>\n", stream);
     report_html_table_begin(&table, stream, "What sparkguard-doctor finds of this machine", columns,
                             sizeof columns / sizeof columns[0]);
-    for (int state = DOCTOR_DANGER; state >= DOCTOR_FINE; state--)
-        for (size_t i = 0; i < doctor->count; i++) {
-            if ((int)doctor->finding[i].state != state)
+    for (int state = FINDING_DANGER; state >= FINDING_FINE; state--)
+        for (size_t i = 0; i < doctor->findings.count; i++) {
+            if ((int)doctor->findings.at[i].state != state)
                 continue;
             report_html_row(&table, "");
-            report_html_cell(&table, doctor->finding[i].id);
+            report_html_cell(&table, doctor->findings.at[i].id);
             report_html_cell_begin(&table, classes[state]);
             fputs(doctor_state_name[state], stream);
             report_html_cell_end(&table);
-            report_html_cell(&table, doctor->finding[i].sentence);
+            report_html_cell(&table, doctor->findings.at[i].sentence);
         }
     report_html_table_end(&table);
     fputs("</section>\n", stream);

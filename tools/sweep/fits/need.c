@@ -93,20 +93,14 @@ static void put_table(const struct fits_need *need, const struct style *style)
     put_line(style, width, "needed", text_size(size, fits_need_sum(need)), "the sum");
 }
 
-/* Adds to a list: "A", "A, B". */
-static void append(char **list, const char *separator, const char *word)
-{
-    *list = text_format("%s%s%s", *list, **list != '\0' ? separator : "", word);
-}
-
 /* Returns the sentence about what is not in the sum. */
 static char *missing_text(const struct fits_need *need)
 {
-    char *names = text_copy("", 0), *tellers = text_copy("", 0);
+    const char *names = "", *tellers = "";
     for (size_t i = 0; i < need->missing_count; i++) {
-        append(&names, i + 1 == need->missing_count ? " and " : ", ", need->missing[i]);
+        text_append(&names, i + 1 == need->missing_count ? " and " : ", ", need->missing[i]);
         if (strstr(tellers, need->teller[i]) == NULL)
-            append(&tellers, ", ", need->teller[i]);
+            text_append(&tellers, ", ", need->teller[i]);
     }
     bool is_one = need->missing_count == 1 && names[strlen(names) - 1] != 's';
     return text_format("cannot tell: %s %s not in the sum: give %s", names, is_one ? "is" : "are", tellers);
