@@ -110,6 +110,15 @@ $(BUILD)/obj/%.o: %.c | headers
 	$(Q)$(CC) $(SG_CPPFLAGS) $(CPPFLAGS) $(SG_CFLAGS) $(if $(filter preload/%,$<),$(PRELOAD_CFLAGS)) \
 	    $(EXTRA_$(firstword $(subst /, ,$<))) $(EXTRA_$(<D)) $(CFLAGS) -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
 
+# What a tool prints as it is, a script or a style sheet, is a file of its own that its linters read. Each line becomes a string.
+$(BUILD)/embedded/%.inc: Makefile include/sparkguard_abi.h
+	@mkdir -p $(@D)
+	$(Q)sed 's/@VERSION@/$(VERSION)/; s/["\\]/\\&/g; s/.*/"&\\n"/' $(filter %/$*,$^) >$@
+$(BUILD)/embedded/fix_script.sh.inc: tools/doctor/fix_script.sh
+$(BUILD)/embedded/style.css.inc: tools/report/html/style.css
+$(BUILD)/obj/tools/doctor/fix_script.o: $(BUILD)/embedded/fix_script.sh.inc
+$(BUILD)/obj/tools/report/html/style.o: $(BUILD)/embedded/style.css.inc
+
 $(BUILD)/obj/%.o: %.S
 	$(SAY) AS $@
 	@mkdir -p $(@D)
@@ -119,7 +128,7 @@ $(BUILD)/obj/%.o: %.S
 HARDENED := -fPIE -fstack-protector-strong $(if $(SAN)$(findstring _FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,$(if \
     $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 TOOL_LDFLAGS := -pie -Wl,-z,relro,-z,now,-z,noexecstack
-EXTRA_tools := $(EXTRA_preload) -D_GNU_SOURCE -Itools -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"' $(HARDENED)
+EXTRA_tools := $(EXTRA_preload) -D_GNU_SOURCE -Itools -I$(BUILD)/embedded -DSG_LIBDIR='"$(LIBDIR)"' -DSG_SYSTEMDIR='"$(SYSTEMDIR)"' $(HARDENED)
 
 # The launcher knows where the library is installed: another LIBDIR makes another launcher.
 $(BUILD)/libdir.stamp: force

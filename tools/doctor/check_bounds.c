@@ -41,7 +41,8 @@ static uint32_t find_unknown(const struct sg_bounds_sources *sources, struct sg_
 /* Says what the file says. */
 static void judge_text(const struct doctor *doctor, struct finding *finding, const struct sg_bounds_sources *sources)
 {
-    static const char edit[] = "sudoedit " SG_BOUNDS_FILE "  # a line: USER, @GROUP or *, then limit=SIZE or reserve=SIZE";
+    static const char edit[] =
+        "sudoedit " SG_BOUNDS_FILE "  # a line: USER, @GROUP or *, then limit=SIZE or reserve=SIZE";
     gid_t groups[256];
     uint32_t numbers[257];
     int count = getgroups(256, groups);
@@ -93,8 +94,7 @@ static void check_bounds(struct doctor *doctor, struct finding *finding)
     if ((status.st_mode & S_IROTH) == 0) {
         finding_say(finding, FINDING_WARNING, "sudo chmod 644 " SG_BOUNDS_FILE,
                     SG_BOUNDS_FILE " cannot be read by all users: it does not bound them.");
-        finding->script = "act chmod 644 " SG_BOUNDS_FILE "\n";
-        finding->undo = "chmod 600 " SG_BOUNDS_FILE;
+        finding->step = "bounds";
     } else if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         finding_say(finding, FINDING_WARNING,
                     "sudo chown root:root " SG_BOUNDS_FILE " && sudo chmod 644 " SG_BOUNDS_FILE,

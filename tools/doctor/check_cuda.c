@@ -251,8 +251,7 @@ static void check_driver_pools(struct doctor *doctor, struct finding *finding)
                     kept_text);
         if (!is_little) {
             finding->fix = "echo 2 | sudo tee /proc/sys/vm/drop_caches";
-            finding->script = "put 2 /proc/sys/vm/drop_caches\n";
-            finding->undo = "nothing to undo: the driver takes pages anew when a program asks for them";
+            finding->step = "driver-pools";
         }
     }
     finding_figure(finding, "driver_pools_mask", pools);

@@ -171,11 +171,7 @@ static void check_ledger(struct doctor *doctor, struct finding *finding)
                     "%zu more director%s of guarded programs beside %s: %s%s; programs there are not counted.",
                     model->live_other_directory_count, model->live_other_directory_count == 1 ? "y" : "ies", path,
                     model->live_other_directory, model->live_other_directory_count > 1 ? ", ..." : "");
-        finding->script = "act groupadd -f sparkguard\n"
-                          "put 'd /dev/shm/sparkguard 2770 root sparkguard -' /etc/tmpfiles.d/sparkguard.conf\n"
-                          "act systemd-tmpfiles --create sparkguard.conf\n"
-                          "say 'add each tenant with: usermod -aG sparkguard NAME; each sets SPARKGUARD_DIR'\n";
-        finding->undo = "rm /etc/tmpfiles.d/sparkguard.conf; groupdel sparkguard";
+        finding->step = "directory";
     } else if (alone > 0) {
         finding_say(finding, FINDING_WARNING, "sparkguard-report  # says why each does",
                     "%" PRIu64 " guarded process%s without the others.", alone, alone == 1 ? " decides" : "es decide");

@@ -62,9 +62,7 @@ static void check_handover(struct doctor *doctor, struct finding *finding)
                     "The kernel sets %s aside for kexec handover (KHO): it is shown as available, and CUDA "
                     "cannot have it.",
                     hidden_text);
-        finding->script = "put \"GRUB_CMDLINE_LINUX_DEFAULT=\\\"\\$GRUB_CMDLINE_LINUX_DEFAULT kho=off\\\"\" "
-                          "/etc/default/grub.d/sparkguard-kho.cfg\nact update-grub\n";
-        finding->undo = "rm /etc/default/grub.d/sparkguard-kho.cfg; update-grub; both take a reboot";
+        finding->step = "kexec-handover";
     }
     finding_figure(finding, "cma_total_bytes", total);
     finding_figure(finding, "cma_free_bytes", unused);

@@ -69,9 +69,8 @@ static void check_page_cache(struct doctor *doctor, struct finding *finding)
         finding_say(finding, FINDING_WARNING, NULL, "%s of page cache and %s free.", cache_text, free_text);
         bool has_pools = doctor_has_driver_pools(doctor); /* they are emptied with the kernel's own caches: 1 and 2 */
         finding->fix = text_format("sync && echo %d | sudo tee /proc/sys/vm/drop_caches", has_pools ? 3 : 1);
-        finding->script =
-            has_pools ? "act sync\nput 3 /proc/sys/vm/drop_caches\n" : "act sync\nput 1 /proc/sys/vm/drop_caches\n";
-        finding->undo = "nothing to undo: files are read from the disk again";
+        finding->step = "page-cache";
+        finding->step_word = has_pools ? "3" : "1";
     } else {
         finding_say(finding, FINDING_FINE, NULL, "%s of page cache and %s free.", cache_text, free_text);
     }
@@ -109,12 +108,7 @@ static void check_huge_pages(struct doctor *doctor, struct finding *finding)
         finding_say(finding, is_much ? FINDING_DANGER : FINDING_WARNING,
                     "echo 0 | sudo tee /sys/kernel/mm/hugepages/*/nr_hugepages",
                     "%s are set aside as huge pages, %s of the default size unused.", pool_text, free_text);
-        finding->script = "for pool in \"$root\"/sys/kernel/mm/hugepages/*/nr_hugepages; do\n"
-                          "    put 0 \"${pool#\"$root\"}\"\n"
-                          "done\n";
-        finding->undo =
-            "sysctl vm.nr_hugepages=N; they come back at boot where sysctl.conf or the kernel's command line "
-            "asks for them";
+        finding->step = "huge-pages";
     }
     finding_figure(finding, "huge_page_bytes", pool);
     finding_figure(finding, "huge_page_free_bytes", free_bytes);
@@ -177,9 +171,8 @@ static void check_fragmentation(struct doctor *doctor, struct finding *finding)
         finding->fix = text_format(
             "sync && echo %d | sudo tee /proc/sys/vm/drop_caches && echo 1 | sudo tee /proc/sys/vm/compact_memory",
             has_pools ? 3 : 1);
-        finding->script = has_pools ? "act sync\nput 3 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n"
-                                    : "act sync\nput 1 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n";
-        finding->undo = "nothing to undo";
+        finding->step = "fragmentation";
+        finding->step_word = has_pools ? "3" : "1";
     }
     finding_figure(finding, "large_block_bytes", large);
     finding_figure(finding, "free_bytes", all);

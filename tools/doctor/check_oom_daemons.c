@@ -90,8 +90,7 @@ static void check_oomd(struct doctor *doctor, struct finding *finding)
                     process->pid);
         if (is_at_risk) {
             finding->fix = "sudo systemctl disable --now systemd-oomd.service";
-            finding->script = "act systemctl disable --now systemd-oomd.service\n";
-            finding->undo = "systemctl enable --now systemd-oomd.service";
+            finding->step = "systemd-oomd";
         }
     }
 }

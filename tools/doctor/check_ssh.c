@@ -45,21 +45,11 @@ static bool listener_score(const struct doctor *doctor, int64_t *score)
     return is_known;
 }
 
-/* The same lines fix both findings. The file names sort after those of other packages, so that they take precedence. */
-#define SCRIPT_FOR(unit) \
-    "put '[Service]\nOOMScoreAdjust=-1000\nMemoryMin=512M' /etc/systemd/system/" unit ".d/sparkguard.conf\n" \
-    "put '[Slice]\nMemoryMin=512M' /etc/systemd/system/system.slice.d/sparkguard.conf\n" \
-    "act systemctl daemon-reload\n" \
-    "act systemctl try-restart " unit "\n"
-#define UNDO_FOR(unit) \
-    "rm /etc/systemd/system/" unit ".d/sparkguard.conf " \
-    "/etc/systemd/system/system.slice.d/sparkguard.conf; systemctl daemon-reload"
-
+/* The same step fixes both findings. Its file names sort after those of other packages, so that they take precedence. */
 static void mend_ssh(struct finding *finding, const char *unit)
 {
-    bool is_ssh = strcmp(unit, "ssh.service") == 0;
-    finding->script = is_ssh ? SCRIPT_FOR("ssh.service") : SCRIPT_FOR("sshd.service");
-    finding->undo = is_ssh ? UNDO_FOR("ssh.service") : UNDO_FOR("sshd.service");
+    finding->step = "ssh";
+    finding->step_word = unit;
 }
 
 static void check_ssh_oom(struct doctor *doctor, struct finding *finding)

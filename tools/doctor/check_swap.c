@@ -30,12 +30,9 @@ static void check_swap(struct doctor *doctor, struct finding *finding)
         finding_say(finding, doctor_is_at_risk(doctor) ? FINDING_DANGER : FINDING_WARNING, NULL,
                     "%s of swap is on, %s of it used.", text_size(total_text, total), text_size(used_text, used));
         bool is_too_much = used == SG_UNKNOWN || available == SG_UNKNOWN || used > available / 2;
-        if (is_too_much)
-            finding->fix = "sparkguard-report  # first end what holds memory, then: sudo swapoff -a";
-        else
-            finding->fix = "sudo swapoff -a";
-        finding->script = is_too_much ? NULL : "act swapoff -a\n";
-        finding->undo = "swapon -a";
+        finding->fix =
+            is_too_much ? "sparkguard-report  # first end what holds memory, then: sudo swapoff -a" : "sudo swapoff -a";
+        finding->step = is_too_much ? NULL : "swap";
     }
     finding_figure(finding, "swap_total_bytes", total);
     finding_figure(finding, "swap_used_bytes", used);
@@ -79,10 +76,7 @@ static void check_swap_at_boot(struct doctor *doctor, struct finding *finding)
                     "sudo sed -i.sparkguard -E 's/^[^#]\\S*\\s+\\S+\\s+swap(\\s|$)/#&/' /etc/fstab",
                     "%" PRIu64 " line%s of /etc/fstab turn%s swap on at each boot.", count, count == 1 ? "" : "s",
                     count == 1 ? "s" : "");
-        finding->script = "keep /etc/fstab\n"
-                          "sed -i -E 's/^[[:space:]]*[^#[:space:]][^[:space:]]*[[:space:]]+[^[:space:]]+[[:space:]]+"
-                          "swap([[:space:]]|$)/#&/' \\\n    \"$root/etc/fstab\"\n";
-        finding->undo = "mv /etc/fstab.sparkguard /etc/fstab";
+        finding->step = "swap-at-boot";
     }
     finding_figure(finding, "fstab_swap_count", count);
 }
@@ -105,9 +99,7 @@ static void check_swappiness(struct doctor *doctor, struct finding *finding)
     } else {
         finding_say(finding, FINDING_WARNING, "sudo sysctl vm.swappiness=1",
                     "vm.swappiness is %" PRId64 ": the kernel swaps programs out to keep page cache.", swappiness);
-        finding->script = "put 1 /proc/sys/vm/swappiness\n"
-                          "put 'vm.swappiness = 1' /etc/sysctl.d/90-sparkguard.conf\n";
-        finding->undo = "rm /etc/sysctl.d/90-sparkguard.conf; sysctl vm.swappiness=60, or what it was";
+        finding->step = "swappiness";
     }
     finding_figure(finding, "swappiness", swappiness < 0 ? SG_UNKNOWN : (uint64_t)swappiness);
 }

@@ -126,7 +126,7 @@ void doctor_render_text(const struct doctor *doctor, const struct style *style)
         const struct finding *finding = &doctor->findings.at[i];
         if (finding->state == FINDING_FINE && finding->absent == NULL)
             id_width = bytes_max(id_width, strlen(finding->id));
-        has_script = has_script || finding->script != NULL;
+        has_script = has_script || finding->step != NULL;
     }
     for (int state = FINDING_DANGER; state > FINDING_FINE; state--)
         for (size_t i = 0; i < doctor->findings.count; i++)

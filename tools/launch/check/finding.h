@@ -2,7 +2,7 @@
  * finding.h - what a check has found: a sentence, its state, and what to do. sparkguard-doctor and sparkguard --check
  * say what they find by it. Single-threaded.
  *
- * Sentences may contain names that other users chose, so renderers escape them. Script text never contains such names.
+ * Sentences may contain names that other users chose, so renderers escape them. Words of steps never do.
  */
 #ifndef SG_TOOLS_LAUNCH_CHECK_FINDING_H
 #define SG_TOOLS_LAUNCH_CHECK_FINDING_H
@@ -32,10 +32,10 @@ struct finding {
     const char *sentence; /* NULL: nothing is said */
     const char *fix;      /* what to do, as a rule a command; NULL: nothing is wrong, or no command fixes it */
     /* Of the doctor's: */
-    const char *why;    /* one sentence: why the finding matters */
-    const char *script; /* shell code of the fix; NULL: not automated */
-    const char *undo;   /* how to undo the script, in words */
-    const char *absent; /* what is not here, so that the check does not apply: "no SSH server"; NULL: it applies */
+    const char *why;       /* one sentence: why the finding matters */
+    const char *step;      /* of fix_script.sh, which automates the fix; NULL: not automated */
+    const char *step_word; /* what stands there for '@' */
+    const char *absent;    /* what is not here, so that the check does not apply: "no SSH server"; NULL: it applies */
     struct finding_figure figure[FINDING_FIGURE_CAPACITY];
     size_t figure_count;
 };
