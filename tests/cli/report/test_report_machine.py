@@ -30,18 +30,6 @@ def test_without_a_running_process_the_defaults_are_assumed(report):
     assert report.json()["machine"]["reserve_bytes"] == GIB // 4
 
 
-def test_reserve_is_of_what_is_no_huge_page(report):
-    report.machine(MemTotal=128 * GIB, MemAvailable=10 * GIB, Hugetlb=116 * GIB)
-    machine = report.json()["machine"]
-    assert (machine["total_bytes"], machine["reserve_bytes"]) == (128 * GIB, 12 * GIB * 8 // 100)
-
-
-def test_reserve_comes_from_the_environment(report):
-    done = report.run("--json", SPARKGUARD_RESERVE="25%", SPARKGUARD_FLOOR="1G")
-    machine = json.loads(done.stdout)["machine"]
-    assert (machine["reserve_bytes"], machine["floor_bytes"]) == (32 * GIB, GIB)
-
-
 def test_running_processes_know_better(make, report):
     live = make(state="running").machine(time_ns=1, reserve_bytes=7 * GIB, floor_bytes=GIB, unified=0)
     with live.device(1, "GPU", 24 * GIB, 5 * GIB, reserve_mib=492).write_live(report.directory):
@@ -56,26 +44,6 @@ def write_group(folder, **files):
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / f"memory.{name}").write_text(f"{text}\n")
-
-
-def test_cgroups_of_version_2_bound_what_is_usable(report):
-    (report.root / "proc/self/cgroup").write_text("0::/a/b\n")
-    tree = report.root / "sys/fs/cgroup"
-    write_group(tree / "a", max=16 * GIB, high="max", current=10 * GIB, stat=f"anon 1\nactive_file {GIB}\nfile 7")
-    write_group(tree / "a/b", max="max", high=20 * GIB, current=GIB, stat="inactive_file 0")
-    machine = report.json()["machine"]
-    assert machine["cgroup_limit_bytes"] == 16 * GIB
-    assert machine["usable_bytes"] == 7 * GIB
-
-
-def test_cgroups_of_version_1_bound_what_is_usable(report):
-    (report.root / "proc/self/cgroup").write_text("5:cpu,memory:/box\n0::/\n")
-    tree = report.root / "sys/fs/cgroup/memory"
-    write_group(tree, limit_in_bytes=9223372036854771712, usage_in_bytes=GIB, stat="")
-    write_group(tree / "box", limit_in_bytes=8 * GIB, usage_in_bytes=4 * GIB, stat=f"total_inactive_file {GIB}")
-    machine = report.json()["machine"]
-    assert machine["cgroup_limit_bytes"] == 8 * GIB
-    assert machine["usable_bytes"] == 5 * GIB
 
 
 def test_a_machine_that_cannot_be_read_is_unknown(report):
