@@ -99,6 +99,7 @@ PLAIN_TEST(sizes_that_cannot_be_read)
                                ".G",
                                "%",
                                "infinity",
+                               "\xd9\xa1\xd9\xa2", /* 12, in other digits */
                                "max"};
     for (size_t i = 0; i < SG_ARRAY_LENGTH(bad); i++) {
         struct sg_size size = {0};
