@@ -37,7 +37,6 @@
 #include "account/timeline.h"
 #include "shared/decision_lock.h"
 #include "admit/refusal.h"
-#include "admit/self_check.h"
 #include "admit/repeat.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -64,7 +63,6 @@ void sg_admission_atfork_child(void)
     sg_headroom_atfork_child();
     sg_deferred_frees_atfork_child();
     sg_check_atfork_child();
-    sg_self_check_atfork_child();
     sg_repeat_atfork_child();
     state.is_below_floor = 0;
     state.has_begun = 0;
@@ -147,7 +145,7 @@ static enum sg_verdict drop_pool(struct sg_request *request, struct sg_answer *a
     answer->pooled_bytes = most;
     if (request->attempt.has_dropped)
         return wait_for(request, SG_WAIT_FIGURES_NS);
-    return !sg_self_check_is_observed(request) && sg_pool_room_may_drop() ? SG_DROP_POOL : verdict;
+    return !sg_refusal_is_observed(request) && sg_pool_room_may_drop() ? SG_DROP_POOL : verdict;
 }
 
 /* Whether the request fits if only `expected_bytes` of it become resident; then they are its size. */
@@ -271,7 +269,7 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
         request->attempt.wants_list = true;
         return SG_LOOK_AGAIN;
     }
-    if (verdict == SG_ADMIT || sg_self_check_is_observed(request)) {
+    if (verdict == SG_ADMIT || sg_refusal_is_observed(request)) {
         if (request->domain == SG_DOMAIN_DEVICE && sg_driver_pool_is_used())
             sg_pool_room_begin(request, !would_fit(request, SG_HEADROOM_ALL | SG_HEADROOM_NO_POOL, 0));
         add_to_flight(request, request->size_bytes);
@@ -284,7 +282,7 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
  * requests in flight may have ended differently. */
 static bool is_granted(const struct sg_request *request, enum sg_verdict verdict)
 {
-    return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_self_check_is_observed(request));
+    return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_refusal_is_observed(request));
 }
 
 /* Decides a request, by the cached snapshot if possible. If the verdict is_granted, the bytes are in flight. */

@@ -7,7 +7,6 @@
 #include "base/atomics.h"
 #include "admit/holder.h"
 #include "admit/reclaim/pool_room.h"
-#include "admit/self_check.h"
 #include "admit/repeat.h"
 #include "account/ledger.h"
 #include "base/log.h"
@@ -24,6 +23,8 @@
 #include "sparkguard_bounds.h"
 
 #include <string.h>
+
+uint32_t sg_refusal_trust;
 
 /* Bytes that the request would have added. */
 static uint64_t asked_bytes(const struct sg_request *request)
@@ -327,7 +328,7 @@ static void print_refusal(const struct sg_request *request, const struct sg_answ
     enum { WAY_OUT = 320 };
     char lines[880]; /* of the 4 KiB that a handler may have: the longest first line has some 550 */
     struct sg_text text = sg_text_begin(lines, sizeof lines - WAY_OUT);
-    sg_text_add(&text, sg_self_check_is_observed(request) ? "sparkguard: would have refused " : "sparkguard: refused ");
+    sg_text_add(&text, sg_refusal_is_observed(request) ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->wording.call);
     sg_text_add(&text, " of ");
     add_size(&text, request);
@@ -382,7 +383,7 @@ static SG_APART void record(const struct sg_request *request, const struct sg_an
         .usable_bytes = answer->usable_bytes,
         .domain = (uint8_t)request->domain,
         .reason = (uint8_t)answer->reason,
-        .observed = sg_self_check_is_observed(request),
+        .observed = sg_refusal_is_observed(request),
         .kept_mib = kept_mib(answer),
     };
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
@@ -398,7 +399,7 @@ static bool count(const struct sg_request *request, const struct sg_answer *answ
     struct sg_domain_counters *counters = &sg_own->domain[request->domain];
     sg_add_relaxed(&counters->refused_count, 1);
     sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
-    sg_self.refused_count += !sg_self_check_is_observed(request);
+    sg_self.refused_count += !sg_refusal_is_observed(request);
     sg_segment_attach();
     if (request->kind == SG_REQUEST_SMALL && !sg_log_may_speak(&small_recorded_ns))
         return false;

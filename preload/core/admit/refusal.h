@@ -7,6 +7,22 @@
 #include "admit/admission.h"
 #include "base/atomics.h"
 #include "base/compiler.h"
+#include "base/options.h"
+
+/* What is known of the driver of the machine's device memory (hooks/measure/self_check.h). */
+enum sg_driver_trust {
+    SG_DRIVER_TRUSTED,
+    SG_DRIVER_OBSERVED, /* the driver has surprised the guard three times: nothing is refused */
+    SG_DRIVER_ALONE,    /* it is not the machine's memory: the driver alone judges */
+};
+extern uint32_t sg_refusal_trust SG_INTERNAL; /* (atomic) enum sg_driver_trust; only self_check.c writes it */
+
+/* Whether nothing is refused to the request: in observe mode, and after three surprises. Any thread. */
+static inline bool sg_refusal_is_observed(const struct sg_request *request)
+{
+    return sg_options.mode_observe || (request->domain == SG_DOMAIN_DEVICE && request->card.identity == 0 &&
+                                       SG_UNLIKELY(sg_load_relaxed(&sg_refusal_trust) == SG_DRIVER_OBSERVED));
+}
 
 /* Counts a refused request (in observe mode, one that would have been refused) and adds it to the segment; `answer` has
  * the reason. A large one also gets two lines on stderr, unless some were written a moment ago. Any thread, without the

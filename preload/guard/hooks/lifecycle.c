@@ -34,6 +34,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "account/timeline.h"
+#include "hooks/measure/self_check.h"
 #include "hooks/cuda/vmm.h"
 #include "watch/watchdog.h"
 #include "watch/lifetime.h"
@@ -132,6 +133,7 @@ static void begin_child(void)
     sg_ledger_atfork_child();
     sg_vmm_atfork_child();
     sg_mempool_atfork_child();
+    sg_self_check_atfork_child();
 }
 
 /* Begins a child that a slow path noticed first: a child of a raw clone, or one in which a handler of another library

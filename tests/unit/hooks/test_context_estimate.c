@@ -3,7 +3,7 @@
  */
 #include "fixture.h"
 
-#include "hooks/cuda/context_estimate.h"
+#include "hooks/measure/context_estimate.h"
 #include "base/options.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"

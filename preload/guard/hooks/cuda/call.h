@@ -19,7 +19,7 @@
 #define SG_PRELOAD_HOOKS_CUDA_CALL_H
 
 #include "admit/admission.h"
-#include "admit/self_check.h"
+#include "hooks/measure/self_check.h"
 #include "base/atomics.h"
 #include "hooks/cuda/blocks.h"
 #include "hooks/cuda/context_end.h"

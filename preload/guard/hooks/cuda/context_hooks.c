@@ -8,7 +8,7 @@
 #include "hooks/cuda/call.h"
 
 #include "base/compiler.h"
-#include "hooks/cuda/context_estimate.h"
+#include "hooks/measure/context_estimate.h"
 #include "admit/managed_pages.h"
 #include "account/driver_pool.h"
 

@@ -7,7 +7,7 @@
 #include "admit/check.h"
 #include "base/options.h"
 #include "admit/headroom.h"
-#include "admit/self_check.h"
+#include "admit/refusal.h"
 #include "shared/segment.h"
 #include "base/text.h"
 
@@ -70,7 +70,7 @@ static void learn_device(uint32_t device)
 
 void sg_cuda_note_trust(uint32_t device)
 {
-    bool is_alone = sg_load_relaxed(&sg_self_check_trust) == SG_DRIVER_ALONE;
+    bool is_alone = sg_load_relaxed(&sg_refusal_trust) == SG_DRIVER_ALONE;
     if (SG_LIKELY(is_alone == sg_cuda_is_apart(device)))
         return;
     sg_store_release(&sg_cuda_device_kind[device], (uint32_t)(is_alone ? SG_DEVICE_APART : SG_DEVICE_INTEGRATED));

@@ -1,7 +1,7 @@
 /*
  * context_estimate.c - see context_estimate.h.
  */
-#include "hooks/cuda/context_estimate.h"
+#include "hooks/measure/context_estimate.h"
 
 #include "account/ledger.h"
 #include "admit/admission.h"

@@ -9,8 +9,8 @@
  *
  * Any thread, without the decision lock.
  */
-#ifndef SG_PRELOAD_HOOKS_CUDA_CONTEXT_ESTIMATE_H
-#define SG_PRELOAD_HOOKS_CUDA_CONTEXT_ESTIMATE_H
+#ifndef SG_PRELOAD_HOOKS_MEASURE_CONTEXT_ESTIMATE_H
+#define SG_PRELOAD_HOOKS_MEASURE_CONTEXT_ESTIMATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

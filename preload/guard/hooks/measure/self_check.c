@@ -1,11 +1,12 @@
 /*
  * self_check.c - see self_check.h.
  */
-#include "admit/self_check.h"
+#include "hooks/measure/self_check.h"
 
 #include "account/driver_pool.h"
 #include "account/thread_record.h"
 #include "admit/headroom.h"
+#include "admit/refusal.h"
 #include "admit/snapshot.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,8 +28,6 @@
 #define SETTLED 8
 #define COMPARED 4
 #define PACE_CALLS 64
-
-uint32_t sg_self_check_trust;
 
 /* A look at the machine. */
 struct look {
@@ -92,7 +91,7 @@ void sg_self_check_atfork_child(void)
     if (sg_headroom_unified() < 0) /* no CUDA yet, and nothing measured: a child touches none of this memory */
         return;
     sg_store_relaxed(&state.owner, UINT64_C(0));
-    sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_TRUSTED);
+    sg_store_relaxed(&sg_refusal_trust, (uint32_t)SG_DRIVER_TRUSTED);
     state.misses = state.surprises = 0;
     state.kept_bytes = 0;
     state.late.bytes = state.excess.size_bytes = 0;
@@ -142,9 +141,9 @@ static void note_surprise(void)
 {
     if (state.surprises < SURPRISES_MAX)
         sg_self_check_resume();
-    if (++state.surprises != SURPRISES_MAX || sg_load_relaxed(&sg_self_check_trust) != SG_DRIVER_TRUSTED)
+    if (++state.surprises != SURPRISES_MAX || sg_load_relaxed(&sg_refusal_trust) != SG_DRIVER_TRUSTED)
         return;
-    sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_OBSERVED);
+    sg_store_relaxed(&sg_refusal_trust, (uint32_t)SG_DRIVER_OBSERVED);
     say("the driver surprised the guard three times: requests for device memory are observed and not refused",
         "sparkguard: the driver did three times what the guard does not expect: from now on "
         "cudaMalloc is observed here and not refused (sparkguard --check --cuda)");
@@ -313,7 +312,7 @@ static void note_answer(const struct sg_request *request, bool is_served, const 
                     sg_above(state.before.available_bytes, after->available_bytes) >= least;
     if (!is_served && is_taken)
         return;
-    if (request->card.identity != 0 || request->attempt.relies || sg_self_check_is_observed(request))
+    if (request->card.identity != 0 || request->attempt.relies || sg_refusal_is_observed(request))
         return;
     find_always(SG_DRIVER_SERVES, is_served);
     if (!is_served)
@@ -335,7 +334,7 @@ static void note_miss(bool has_pools)
     find_once(SG_DRIVER_TAKES, false);
     if (sg_options.unified != SG_UNIFIED_AUTO)
         return;
-    sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_ALONE);
+    sg_store_relaxed(&sg_refusal_trust, (uint32_t)SG_DRIVER_ALONE);
     say("device memory is not the machine's memory: the driver alone judges requests for it",
         "sparkguard: device memory does not come out of this machine's memory: cudaMalloc is not guarded here, the "
         "driver "
@@ -352,8 +351,8 @@ static void note_taken(uint64_t size, uint64_t fall)
         find_once(SG_DRIVER_POOL_SERVES, false);
     find(SG_DRIVER_TAKES, SG_FACT_PROVED);
     state.misses = 0;
-    if (SG_UNLIKELY(sg_load_relaxed(&sg_self_check_trust) == SG_DRIVER_ALONE)) {
-        sg_store_relaxed(&sg_self_check_trust, (uint32_t)SG_DRIVER_TRUSTED);
+    if (SG_UNLIKELY(sg_load_relaxed(&sg_refusal_trust) == SG_DRIVER_ALONE)) {
+        sg_store_relaxed(&sg_refusal_trust, (uint32_t)SG_DRIVER_TRUSTED);
         sg_segment_add_event("device memory is the machine's memory after all: requests for it are judged again");
     }
     if (fall <= size + size / 4) {

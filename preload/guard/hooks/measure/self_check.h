@@ -13,13 +13,10 @@
  *
  * Any thread. The functions take the decision lock, except where noted, and none waits for another process.
  */
-#ifndef SG_PRELOAD_ADMIT_SELF_CHECK_H
-#define SG_PRELOAD_ADMIT_SELF_CHECK_H
+#ifndef SG_PRELOAD_HOOKS_MEASURE_SELF_CHECK_H
+#define SG_PRELOAD_HOOKS_MEASURE_SELF_CHECK_H
 
 #include "admit/admission.h"
-#include "base/atomics.h"
-#include "base/compiler.h"
-#include "base/options.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,21 +24,6 @@
 /* Calls below this size are not measured: others' memory would be too much of the result. */
 #define SG_SELF_CHECK_LEAST (UINT64_C(256) << 20)
 #define SG_SELF_CHECK_PINNED_LEAST (UINT64_C(1) << 20)
-
-/* What the findings mean for requests for device memory. */
-enum sg_driver_trust {
-    SG_DRIVER_TRUSTED,
-    SG_DRIVER_OBSERVED, /* the driver has surprised the guard three times: nothing is refused */
-    SG_DRIVER_ALONE,    /* it is not the machine's memory: the driver alone judges */
-};
-extern uint32_t sg_self_check_trust SG_INTERNAL; /* (atomic) enum sg_driver_trust; only self_check.c writes it */
-
-/* Whether nothing is refused to the request: in observe mode, and after three surprises. Without the lock. */
-static inline bool sg_self_check_is_observed(const struct sg_request *request)
-{
-    return sg_options.mode_observe || (request->domain == SG_DOMAIN_DEVICE && request->card.identity == 0 &&
-                                       SG_UNLIKELY(sg_load_relaxed(&sg_self_check_trust) == SG_DRIVER_OBSERVED));
-}
 
 /* Before the real call of a request that was granted. True: it is measured, and sg_self_check_end must follow, before
  * the block is counted. One call is measured at a time. Once calls have twice shown what is known already, one call in
