@@ -15,7 +15,6 @@
 #include "sparkguard_abi.h"
 
 #include <linux/futex.h>
-#include <time.h>
 
 /* After this time the next process is asked as well: a callback may hang. */
 #define TURN_NS UINT64_C(500000000)
@@ -154,69 +153,6 @@ void sg_givers_give_up(const struct sg_givers_asked *asked)
     for (uint32_t i = 0; i < asked->count; i++)
         if (!has_answered(asked, i))
             sg_fetch_or(&sg_entry_at(sg_entry_registry(), asked->entry[i])->slot.flags, (uint32_t)SG_SLOT_SILENT);
-}
-
-static struct {
-    void (*callback)(uint64_t, void *); /* (atomic) NULL: none */
-    void *data;                         /* (atomic) stored before the callback */
-    uint32_t has_thread;                /* (atomic) */
-} own SG_AT_FORK;
-
-void sg_givers_set(void (*callback)(uint64_t, void *), void *data)
-{
-    sg_store(&own.callback, NULL); /* the old function is not called with the new data */
-    sg_store(&own.data, data);
-    sg_store(&own.callback, callback);
-    sg_givers_show();
-}
-
-void sg_givers_call(uint64_t bytes)
-{
-    void (*callback)(uint64_t, void *) = sg_load(&own.callback);
-    if (callback != NULL)
-        callback(bytes, sg_load(&own.data));
-}
-
-bool sg_givers_begin_thread(void)
-{
-    uint32_t absent = 0;
-    return sg_cas_u32(&own.has_thread, &absent, 1);
-}
-
-void sg_givers_note_no_thread(void)
-{
-    sg_store(&own.has_thread, 0);
-}
-
-void sg_givers_atfork_child(void)
-{
-    sg_store(&own.callback, NULL);
-    sg_store(&own.has_thread, 0);
-    sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_GIVES);
-}
-
-void sg_givers_show(void)
-{
-    if (sg_load(&own.callback) != NULL) {
-        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_GIVES);
-        sg_fetch_or(&sg_entry_own()->slot.flags, (uint32_t)SG_SLOT_GIVES);
-    } else {
-        sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_GIVES);
-        sg_fetch_and(&sg_entry_own()->slot.flags, ~(uint32_t)SG_SLOT_GIVES);
-    }
-}
-
-uint32_t sg_givers_wait(uint32_t seen, uint64_t timeout_ns, uint64_t *bytes)
-{
-    struct sg_registry_entry *entry = sg_entry_own();
-    const struct timespec timeout = {0, (long)timeout_ns};
-    if (sg_load(&entry->pressure_asked) == seen)
-        (void)sg_sys_futex(&entry->pressure_asked, FUTEX_WAIT, seen, &timeout);
-    uint32_t now = sg_load(&entry->pressure_asked);
-    *bytes = now != seen ? sg_load(&entry->pressure_bytes) : 0;
-    if (now != seen)
-        sg_store(&entry->pressure_bytes, 0);
-    return now;
 }
 
 void sg_givers_answer(uint32_t sequence)

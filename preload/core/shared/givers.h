@@ -38,29 +38,7 @@ bool sg_givers_ask(struct sg_givers_asked *asked, uint64_t bytes);
  * still asked. Any thread. */
 void sg_givers_give_up(const struct sg_givers_asked *asked);
 
-/* ---- the side that is asked ---- */
-
-/* Sets the callback; NULL: none. Any thread, but no two at the same time. */
-void sg_givers_set(void (*callback)(uint64_t, void *), void *data);
-
-/* Calls the callback, if there is one. One thread. */
-void sg_givers_call(uint64_t bytes);
-
-/* Shows in this process's entry whether it has a callback. Any thread. */
-void sg_givers_show(void);
-
-/* Whether this process has a thread for its callback: true for the first caller, which makes it. */
-bool sg_givers_begin_thread(void);
-void sg_givers_note_no_thread(void);
-
-/* In a forked child: it has no callback and no thread for one. */
-void sg_givers_atfork_child(void);
-
-/* Waits until this process is asked for memory after question `seen`, at most `timeout_ns`, below 1 s. Returns the
- * number of the last question, and in *bytes how much is missing. One thread. */
-uint32_t sg_givers_wait(uint32_t seen, uint64_t timeout_ns, uint64_t *bytes);
-
-/* Answers question `sequence`: the callback has returned. Wakes those who wait for memory. */
+/* On the side that is asked: answers question `sequence` (watch/giving.h). Wakes those who wait for memory. */
 void sg_givers_answer(uint32_t sequence);
 
 #endif

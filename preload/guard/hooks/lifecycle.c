@@ -10,6 +10,7 @@
 #include "hooks/cuda/context_end.h"
 #include "admit/headroom.h"
 #include "admit/refusal.h"
+#include "watch/giving.h"
 #include "watch/history.h"
 #include "account/tracker.h"
 #include "watch/job_summary.h"
@@ -24,7 +25,6 @@
 #include "hooks/sanitizer.h"
 #include "watch/victim.h"
 #include "shared/decision_lock.h"
-#include "shared/givers.h"
 #include "shared/parent_job.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
@@ -122,7 +122,7 @@ static void begin_child(void)
     sg_watchdog_atfork_child();
     sg_history_atfork_child();
     sg_victim_atfork_child();
-    sg_givers_atfork_child();
+    sg_giving_atfork_child();
     sg_admission_atfork_child();
     sg_refusal_atfork_child();
     sg_timeline_atfork_child();

@@ -18,6 +18,7 @@
 #include "shared/givers.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
+#include "watch/giving.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -48,14 +49,14 @@ static void *serve(void *ignored)
             entry = sg_entry_own();
             seen = sg_load(&entry->pressure_answered);
         }
-        sg_givers_show();
+        sg_giving_show();
         uint64_t left_ns = answer_at_ns > now_ns ? answer_at_ns - now_ns : 0;
         bool is_soon = answer_at_ns != 0 && left_ns < LOOK_NS;
-        uint32_t asked = sg_givers_wait(seen, is_soon ? left_ns : LOOK_NS, &bytes);
+        uint32_t asked = sg_giving_wait(seen, is_soon ? left_ns : LOOK_NS, &bytes);
         if (asked != seen) {
             seen = asked;
             (void)sg_trim_heap(bytes);
-            sg_givers_call(bytes);
+            sg_giving_call(bytes);
             answer_at_ns = sg_clock_ns(CLOCK_MONOTONIC) + later_ns;
         }
         if (answer_at_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) >= answer_at_ns) {
@@ -85,13 +86,13 @@ SG_EXPORT int(sparkguard_on_pressure)(void (*callback)(uint64_t wanted_bytes, vo
     if (!sg_lifecycle_enter())
         return -ENOSYS;
     sg_admission_join();
-    sg_givers_set(callback, data);
-    if (callback == NULL || !sg_givers_begin_thread())
+    sg_giving_set(callback, data);
+    if (callback == NULL || !sg_giving_begin_thread())
         return 0;
     int result = make_thread();
     if (result != 0) {
-        sg_givers_note_no_thread();
-        sg_givers_set(NULL, NULL);
+        sg_giving_note_no_thread();
+        sg_giving_set(NULL, NULL);
     }
     return result;
 }
