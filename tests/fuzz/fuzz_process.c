@@ -9,6 +9,7 @@ static long fuzz_read_file(const char *path, char *buffer, size_t room);
 
 #define sg_text_read_file fuzz_read_file
 #include "../../preload/core/base/procfs.c"
+#include "../../preload/guard/watch/own_process.c"
 #undef sg_text_read_file
 #include "../../preload/core/account/callsites.c"
 
@@ -55,10 +56,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_put_texts(file, FILES, data, size);
     (void)sg_procfs_anonymous_bytes(7);
     (void)sg_procfs_start_ticks(7);
-    (void)sg_procfs_minor_faults(7);
-    (void)sg_procfs_threads(7);
-    (void)sg_procfs_is_left_to(1);
-    if (sg_procfs_private_bytes(&least, &most))
+    (void)sg_own_process_minor_faults();
+    (void)sg_own_process_is_left_to(1);
+    if (sg_own_process_private_bytes(&least, &most))
         fuzz_need(least <= most, "the least is more than the most");
     model.machine.total_bytes = SG_UNKNOWN;
     model_unguarded_fill(&model, false);

@@ -116,8 +116,7 @@ bool sg_procfs_missing_bytes(uint32_t pid, uint64_t *bytes, uint64_t *swapped_by
     return data != 0;
 }
 
-/* Reads a field of /proc/PID/stat, numbered as in proc(5). Field 2, the command in parentheses, may contain any
- * characters, so the search begins at the last parenthesis. */
+/* Field 2, the command in parentheses, may contain any characters, so the search begins at the last parenthesis. */
 static uint64_t find_in_stat(const char *content, int wanted)
 {
     const char *cursor = strrchr(content, ')');
@@ -126,7 +125,7 @@ static uint64_t find_in_stat(const char *content, int wanted)
     return cursor != NULL ? sg_text_read_number(&cursor) : 0;
 }
 
-static uint64_t read_stat(uint32_t pid, int wanted)
+uint64_t sg_procfs_stat(uint32_t pid, int wanted)
 {
     char content[1024];
     return read_file(pid, "/stat", content, sizeof content) > 0 ? find_in_stat(content, wanted) : 0;
@@ -142,23 +141,12 @@ bool sg_procfs_is_ending(uint32_t pid, uint64_t start_ticks)
 
 bool sg_procfs_is_killed(uint32_t pid)
 {
-    return (read_stat(pid, 31) & UINT64_C(1) << (SIGKILL - 1)) != 0;
-}
-
-uint32_t sg_procfs_children(void)
-{
-    char content[512];
-    uint32_t count = 0;
-    if (sg_text_read_file("/proc/thread-self/children", content, sizeof content) <= 0)
-        return 0;
-    for (const char *at = content; *at != '\0'; at++)
-        count += *at == ' ' ? 1 : 0; /* behind each number */
-    return count;
+    return (sg_procfs_stat(pid, 31) & UINT64_C(1) << (SIGKILL - 1)) != 0;
 }
 
 uint64_t sg_procfs_start_ticks(uint32_t pid)
 {
-    return read_stat(pid, 22);
+    return sg_procfs_stat(pid, 22);
 }
 
 int64_t sg_procfs_user(uint32_t pid)
@@ -167,56 +155,6 @@ int64_t sg_procfs_user(uint32_t pid)
     struct stat info = {0};
     put_path(pid, "", path);
     return sg_sys_stat(path, &info) == 0 ? (int64_t)info.st_uid : -1;
-}
-
-uint64_t sg_procfs_minor_faults(uint32_t pid)
-{
-    return read_stat(pid, 10);
-}
-
-uint64_t sg_procfs_threads(uint32_t pid)
-{
-    return read_stat(pid, 20);
-}
-
-/* Whether the first thread has ended while others run: the state, which follows the command, is then 'Z'. */
-static bool has_first_thread_ended(void)
-{
-    char content[512];
-    if (read_file(0, "/stat", content, sizeof content) <= 0)
-        return false;
-    const char *after_command = strrchr(content, ')');
-    return after_command != NULL && after_command[1] == ' ' && after_command[2] == 'Z';
-}
-
-bool sg_procfs_is_left_to(uint32_t threads)
-{
-    return has_first_thread_ended() && sg_procfs_threads(0) <= 1 + threads; /* 1: the ended first thread */
-}
-
-/* A field of smaps_rollup in bytes. `label` begins with the line break before the field's name. */
-static uint64_t rollup_bytes(const char *content, const char *label)
-{
-    const char *found = strstr(content, label), *cursor = found != NULL ? found + strlen(label) : "";
-    return sg_text_read_number(&cursor) * 1024;
-}
-
-/* Private_Clean and Private_Dirty include pages of files, so they are only an upper bound for anonymous pages. Pss
- * divides each page by the number of processes that map it. It contains all private pages and at most half of the
- * shared ones. The upper bound is the smaller of Pss_Anon and all private pages. The lower bound is the larger of
- * 2 * Pss_Anon - Anonymous and all private pages less the Pss of files. */
-bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
-{
-    char content[2048];
-    if (read_file(0, "/smaps_rollup", content, sizeof content) <= 0 || strstr(content, "\nPss_Anon:") == NULL)
-        return false;
-    uint64_t anonymous = rollup_bytes(content, "\nAnonymous:"), pss = rollup_bytes(content, "\nPss_Anon:");
-    uint64_t files = rollup_bytes(content, "\nPss_File:") + rollup_bytes(content, "\nPss_Shmem:");
-    uint64_t of_all = rollup_bytes(content, "\nPrivate_Clean:") + rollup_bytes(content, "\nPrivate_Dirty:");
-    *most_bytes = sg_smaller(of_all, pss);
-    *least_bytes = sg_larger(sg_above(2 * pss, anonymous), sg_above(of_all, files));
-    *least_bytes = sg_smaller(*least_bytes, *most_bytes); /* the kernel does not read all fields at one instant */
-    return true;
 }
 
 /* pthread_getcpuclockid by its first version, which every glibc has. NULL: glibc before 2.34, and the program started

@@ -27,6 +27,9 @@ bool sg_procfs_is_of_this_namespace(void);
 /* Notes whether something is swapped out on the machine. Until then it counts as swapped. */
 void sg_procfs_note_swap(bool is_swapped);
 
+/* A field of /proc/PID/stat, numbered as in proc(5), as a number; 0 if unknown. */
+uint64_t sg_procfs_stat(uint32_t pid, int wanted);
+
 /* The start time in clock ticks since boot (stat, field 22), 0 if unknown. Pid and start time together identify a
  * process, because pids are reused. */
 uint64_t sg_procfs_start_ticks(uint32_t pid);
@@ -40,20 +43,6 @@ bool sg_procfs_is_killed(uint32_t pid);
 
 /* The effective user of the process; root's of one whose memory cannot be dumped. -1 if unknown. */
 int64_t sg_procfs_user(uint32_t pid);
-
-/* The number of threads (stat, field 20), 0 if unknown. */
-uint64_t sg_procfs_threads(uint32_t pid);
-
-/* The number of children of this thread that have not been waited for; more than 60 may be missing. 0 also if
- * unknown. */
-uint32_t sg_procfs_children(void);
-
-/* Whether the first thread of this process has ended and at most `threads` others are left. An ended first thread stays
- * in the kernel's count while others run. */
-bool sg_procfs_is_left_to(uint32_t threads);
-
-/* Minor page faults so far (stat, field 10), 0 if unknown. */
-uint64_t sg_procfs_minor_faults(uint32_t pid);
 
 /* For set-up: notes that this process owns its memory, where the C library could not tell later (glibc before 2.34). */
 void sg_procfs_begin(void);
@@ -72,11 +61,6 @@ uint32_t sg_procfs_thread(void);
 
 /* In a forked child: notes it as the owner of its memory. */
 void sg_procfs_atfork_child(void);
-
-/* Bounds for the anonymous memory of this process that no other process shares. False if unknown. Reads smaps_rollup,
- * for which the kernel walks all page tables: 4 to 11 ms per GiB in 4 KiB pages, 0.02 ms per GiB in huge pages
- * (measured on a 2-core VM, Linux 6.18). */
-bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes);
 
 /* How much CLOCK_MONOTONIC of this process's time namespace is ahead of the machine's, which sg_clock_ns subtracts:
  * processes compare such times in the registry. find reads it; 0 if the kernel knows none. Call it before the first

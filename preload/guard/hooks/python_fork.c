@@ -5,7 +5,7 @@
 
 #include "base/elf_symbols.h"
 #include "hooks/loaded.h"
-#include "base/procfs.h"
+#include "watch/own_process.h"
 #include "watch/service_thread.h"
 #include "watch/watchdog.h"
 
@@ -40,7 +40,7 @@ bool sg_python_fork_end_helpers(void)
     int (*is_initialized)(void) = NULL;
     uint32_t ours = sg_service_thread_count();
     const unsigned long *version = ours != 0 ? find_version() : NULL;
-    if (version == NULL || sg_procfs_threads(0) > 1 + ours)
+    if (version == NULL || sg_own_process_threads() > 1 + ours)
         return false;
     void *found = find(version, "Py_IsInitialized");
     memcpy(&is_initialized, &found, sizeof found);

@@ -3,7 +3,7 @@
  */
 #include "watch/service_thread.h"
 
-#include "base/procfs.h"
+#include "watch/own_process.h"
 #include "shared/segment.h"
 #include "base/clock.h"
 #include "base/syscall.h"
@@ -140,7 +140,7 @@ uint32_t sg_service_thread_count(void)
 
 bool sg_service_thread_is_alone(void)
 {
-    return sg_procfs_is_left_to(sg_load(&running));
+    return sg_own_process_is_left_to(sg_load(&running));
 }
 
 void sg_service_thread_atfork_child(struct sg_service_thread *service)

@@ -12,6 +12,7 @@
 #include "base/options.h"
 #include "admit/snapshot.h"
 #include "base/procfs.h"
+#include "watch/own_process.h"
 #include "admit/headroom.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
@@ -69,7 +70,7 @@ static uint64_t grown_bytes(void)
     uint64_t now = sg_procfs_anonymous_bytes(0);
     if (!fork_state.is_forked)
         return now;
-    uint64_t faults = sg_procfs_minor_faults(0);
+    uint64_t faults = sg_own_process_minor_faults();
     if (!fork_state.is_measured) {
         fork_state.is_measured = true;
         fork_state.inherited_bytes = now;
@@ -86,8 +87,8 @@ static bool measure_exactly(void)
     uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC), least, most;
     if (!fork_state.is_forked || !fork_state.is_measured || begin < fork_state.exact_not_before_ns)
         return false;
-    uint64_t now = sg_procfs_anonymous_bytes(0), faults = sg_procfs_minor_faults(0);
-    bool is_known = now <= EXACT_MOST_BYTES && sg_procfs_private_bytes(&least, &most);
+    uint64_t now = sg_procfs_anonymous_bytes(0), faults = sg_own_process_minor_faults();
+    bool is_known = now <= EXACT_MOST_BYTES && sg_own_process_private_bytes(&least, &most);
     uint64_t end = sg_clock_ns(CLOCK_MONOTONIC), elapsed = end - begin;
     fork_state.exact_not_before_ns = end + (10 * elapsed > EXACT_PAUSE_NS ? 10 * elapsed : EXACT_PAUSE_NS);
     if (!is_known)

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/procfs.h"
+#include "watch/own_process.h"
 #include "watch/victim.h"
 #include "admit/headroom.h"
 #include "admit/reclaim/trim.h"
@@ -250,7 +251,7 @@ static void note_family(void)
     if (mapped < FAMILY_LEAST || needs_watchdog())
         return;
     uint64_t anonymous = sg_procfs_anonymous_bytes(0);
-    is_large_family = anonymous >= FAMILY_LEAST && anonymous * (sg_procfs_children() + 2u) >= HOLDS_MUCH;
+    is_large_family = anonymous >= FAMILY_LEAST && anonymous * (sg_own_process_children() + 2u) >= HOLDS_MUCH;
 }
 
 void sg_watchdog_hold_helpers(void)

@@ -4,6 +4,7 @@
 #include "fixture.h"
 
 #include "base/procfs.h"
+#include "watch/own_process.h"
 
 #include <grp.h>
 #include <sys/mman.h>
@@ -29,7 +30,7 @@ static bool is_within(uint64_t bytes, uint64_t from, uint64_t to)
 static int is_wrong(uint64_t expected, uint64_t apart)
 {
     uint64_t least = UINT64_MAX, most = 0;
-    if (!sg_procfs_private_bytes(&least, &most) || least > most)
+    if (!sg_own_process_private_bytes(&least, &most) || least > most)
         return 1;
     return !is_within(least, expected > apart ? expected - apart : 0, expected) ||
            !is_within(most, expected, expected + apart);
@@ -78,11 +79,11 @@ static int shares_a_mapping(char *block)
 PLAIN_TEST(private_bytes_of_a_child_are_what_its_end_would_give_back)
 {
     uint64_t least = 0, most = 0;
-    assert_true(sg_procfs_private_bytes(&least, &most));
+    assert_true(sg_own_process_private_bytes(&least, &most));
     if (most > SLACK)
         SKIP("not only the program's memory is in it (qemu-user)");
     char *block = take(64 * MIB, MAP_PRIVATE);
-    assert_true(sg_procfs_private_bytes(&least, &most));
+    assert_true(sg_own_process_private_bytes(&least, &most));
     assert_true(least >= 64 * MIB && most >= least && most <= 64 * MIB + SLACK);
     assert_in_child(inherits, block);
     assert_in_child(copies, block);
