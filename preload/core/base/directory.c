@@ -24,8 +24,7 @@ static void trim(char path[SG_PATH_CAPACITY], const char *directory)
     path[length] = '\0';
 }
 
-/* Whether a file or directory belongs to this process's effective user or to root. */
-static bool is_trusted(const struct stat *info)
+bool sg_directory_is_trusted(const struct stat *info)
 {
     uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
     return info->st_uid == user || info->st_uid == 0;
@@ -39,7 +38,7 @@ int sg_directory_open(const char *directory, struct stat *info)
     if (fd < 0)
         return (int)fd;
     long result = sg_sys_fstat((int)fd, info);
-    if (result == 0 && (!is_trusted(info) || (info->st_mode & S_IWOTH) != 0))
+    if (result == 0 && (!sg_directory_is_trusted(info) || (info->st_mode & S_IWOTH) != 0))
         result = -EPERM;
     if (result == 0)
         return (int)fd;
@@ -65,8 +64,7 @@ static void open_to_owner(const char *path)
     (void)sg_sys_close((int)fd);
 }
 
-/* Makes the last component with mode 0700, whatever the umask is. 0 or -errno; 0 also if the name exists already. */
-static long make(const char *directory)
+long sg_directory_make(const char *directory)
 {
     char path[SG_PATH_CAPACITY];
     trim(path, directory);
@@ -79,7 +77,7 @@ static long make(const char *directory)
 int sg_directory_open_or_make(const char *directory, struct stat *info)
 {
     int fd = sg_directory_open(directory, info);
-    if (fd == -ENOENT && make(directory) == 0)
+    if (fd == -ENOENT && sg_directory_make(directory) == 0)
         fd = sg_directory_open(directory, info);
     return fd;
 }
@@ -167,57 +165,6 @@ const char *sg_directory_error_text(long error)
            : error == SG_DIRECTORY_FOREIGN        ? ": a folder above it is another user's"
            : error == -ENOTDIR || error == -ELOOP ? ": not a directory"
                                                   : ": the system refused";
-}
-
-/* ---- the history ------------------------------------------------------------------------------------------------- */
-
-/* Stores the path of the history's directory without its last `above` components. */
-static void name_parent(char path[SG_PATH_CAPACITY], int above)
-{
-    memcpy(path, sg_options.history, SG_PATH_CAPACITY);
-    for (int i = 0; i < above; i++) {
-        char *slash = strrchr(path, '/');
-        if (slash != NULL)
-            slash[slash == path] = '\0'; /* "/" keeps its slash */
-    }
-}
-
-/* Checks that a directory, and a symbolic link to it, belong to this user or root. Otherwise another user could
- * redirect our writes, or would find a closed directory of ours inside one of his. 0 or -errno. */
-static long check_parent(const char *path)
-{
-    const int flags[] = {0x100 /* AT_SYMLINK_NOFOLLOW */, 0};
-    for (unsigned i = 0; i < SG_ARRAY_LENGTH(flags); i++) {
-        struct stat info = {0};
-        long result = sg_syscall(SYS_newfstatat, SG_AT_FDCWD, (long)path, (long)&info, flags[i], 0, 0);
-        if (result != 0 || !is_trusted(&info))
-            return result != 0 ? result : SG_DIRECTORY_FOREIGN;
-    }
-    return 0;
-}
-
-/* Makes the missing directories above the history's own, at most history_depth - 1 of them. The directory above those
- * must exist, and all must belong to this user or root. 0 or -errno. */
-static long make_parents(void)
-{
-    char path[SG_PATH_CAPACITY];
-    long result = 0;
-    for (int above = sg_options.history_depth; above > 0 && result == 0; above--) {
-        name_parent(path, above);
-        result = check_parent(path);
-        if (result == -ENOENT && above < sg_options.history_depth)
-            result = make(path);
-    }
-    return result;
-}
-
-int sg_directory_open_history(struct stat *info)
-{
-    int fd = sg_directory_open(sg_options.history, info);
-    if (fd != -ENOENT)
-        return fd;
-    long made = sg_options.history_depth >= 2 ? make_parents() : 0;
-    return made == 0 ? sg_directory_open_or_make(sg_options.history, info) : (int)made;
 }
 
 void sg_directory_visit(int directory, char *buffer, size_t capacity,

@@ -29,9 +29,11 @@ int sg_directory_open(const char *directory, struct stat *info);
 /* As sg_directory_open, but makes the last component if it does not exist. */
 int sg_directory_open_or_make(const char *directory, struct stat *info);
 
-/* Opens SPARKGUARD_HISTORY. If it does not exist, makes at most the last `history_depth` components of its path. A
- * descriptor or -errno; SG_DIRECTORY_FOREIGN: another user owns a directory above. */
-int sg_directory_open_history(struct stat *info);
+/* Makes the last component with mode 0700, whatever the umask is. 0 or -errno; 0 also if the name exists already. */
+long sg_directory_make(const char *directory);
+
+/* Whether a file or directory belongs to this process's effective user or to root. */
+bool sg_directory_is_trusted(const struct stat *info);
 
 /* Calls `visit` for every name in an open directory, from the first on, until it returns false. `buffer` of `capacity`
  * bytes is working memory. */

@@ -18,6 +18,7 @@
 
 #include "base/atomics.h"
 #include "base/directory.h"
+#include "base/options.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
 #include "base/clock.h"
@@ -51,10 +52,56 @@ static struct {
 
 static unsigned file_mode = 0600; /* for files in the directory that was opened last */
 
+/* Stores the path of the history's directory without its last `above` components. */
+static void name_parent(char path[SG_PATH_CAPACITY], int above)
+{
+    memcpy(path, sg_options.history, SG_PATH_CAPACITY);
+    for (int i = 0; i < above; i++) {
+        char *slash = strrchr(path, '/');
+        if (slash != NULL)
+            slash[slash == path] = '\0'; /* "/" keeps its slash */
+    }
+}
+
+/* Checks that a directory, and a symbolic link to it, belong to this user or root. Otherwise another user could
+ * redirect our writes, or would find a closed directory of ours inside one of his. 0 or -errno. */
+static long check_parent(const char *path)
+{
+    const int flags[] = {0x100 /* AT_SYMLINK_NOFOLLOW */, 0};
+    for (unsigned i = 0; i < SG_ARRAY_LENGTH(flags); i++) {
+        struct stat info = {0};
+        long result = sg_syscall(SYS_newfstatat, SG_AT_FDCWD, (long)path, (long)&info, flags[i], 0, 0);
+        if (result != 0 || !sg_directory_is_trusted(&info))
+            return result != 0 ? result : SG_DIRECTORY_FOREIGN;
+    }
+    return 0;
+}
+
+/* Makes the missing directories above the history's own, at most history_depth - 1 of them. The directory above those
+ * must exist, and all must belong to this user or root. 0 or -errno. */
+static long make_parents(void)
+{
+    char path[SG_PATH_CAPACITY];
+    long result = 0;
+    for (int above = sg_options.history_depth; above > 0 && result == 0; above--) {
+        name_parent(path, above);
+        result = check_parent(path);
+        if (result == -ENOENT && above < sg_options.history_depth)
+            result = sg_directory_make(path);
+    }
+    return result;
+}
+
+/* Opens SPARKGUARD_HISTORY. If it does not exist, makes at most the last `history_depth` components of its path. A
+ * descriptor or -errno; SG_DIRECTORY_FOREIGN: another user owns a directory above. */
 static int open_history(void)
 {
     struct stat info = {0};
-    int fd = sg_directory_open_history(&info);
+    int fd = sg_directory_open(sg_options.history, &info);
+    if (fd == -ENOENT) {
+        long made = sg_options.history_depth >= 2 ? make_parents() : 0;
+        fd = made == 0 ? sg_directory_open_or_make(sg_options.history, &info) : (int)made;
+    }
     file_mode = sg_directory_file_mode(&info);
     return fd;
 }
