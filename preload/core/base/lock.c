@@ -34,15 +34,6 @@ void sg_lock_let_signals(void)
         (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &blocked.signals, NULL);
 }
 
-bool sg_lock_is_signal_due(void)
-{
-    uint64_t pending = 0;
-    if (sg_seccomp_is_strict())
-        return true;
-    return sg_syscall_asked(SYS_rt_sigpending, (long)&pending, sizeof pending, 0, 0, 0, 0) == 0 &&
-           (pending & ~blocked.signals) != 0;
-}
-
 bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns)
 {
     *state = (struct sg_lock_state){.is_held = true};

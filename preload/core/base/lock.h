@@ -39,9 +39,6 @@ void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state);
 void sg_lock_hold_signals(void);
 void sg_lock_let_signals(void);
 
-/* While signals are blocked: whether a signal is pending that the program itself does not block. */
-bool sg_lock_is_signal_due(void);
-
 /* As sg_lock_acquire, but gives up after `timeout_ns`: then false, the lock is not held and signals are not blocked. */
 bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns);
 
