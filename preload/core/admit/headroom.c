@@ -99,20 +99,6 @@ void sg_headroom_atfork_child(void)
     state.is_blind = false;
 }
 
-bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out)
-{
-    struct sg_constraint hard;
-    if (!sg_headroom_last.snapshot.is_valid || constraint >= sg_headroom_last.snapshot.count)
-        return false;
-    bool is_hard = sg_cgroup_get_hard(&sg_headroom_last.snapshot.at[constraint], constraint == 0, &hard);
-    *out = (struct sg_headroom_state){.headroom_bytes = hard.headroom_bytes,
-                                      .reserve_bytes = hard.reserve_bytes,
-                                      .floor_bytes = hard.floor_bytes,
-                                      .identity = constraint == 0 ? 0 : sg_entry_own()->level[hard.level],
-                                      .is_hard = is_hard};
-    return true;
-}
-
 /* Whether sparkguard --set has changed something since the snapshot: what it has set counts at the next request.
  * Pairs with the count of control.c. */
 static bool is_set_since(void)

@@ -57,15 +57,6 @@ void sg_headroom_look(bool is_closely);
  * is published has the last ones, and no request is admitted by a snapshot without new ones. */
 void sg_headroom_watch(void);
 
-/* One constraint of the last snapshot, by the kernel's figures alone, with the watchdog's reserve and floor. Constraint
- * 0 is the machine (identity 0), the others are cgroups. Only hard limits count (memory.max, not memory.high). False:
- * no constraint has this number. */
-struct sg_headroom_state {
-    uint64_t headroom_bytes, reserve_bytes, floor_bytes, identity;
-    bool is_hard; /* false: the cgroup has no hard limit, and the figures mean nothing */
-};
-bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out);
-
 /* Returns the limit of this process in bytes: by sparkguard --set, else SPARKGUARD_LIMIT; 0: none. Stores it in the
  * slot, and adds an event if sparkguard --set has changed it. */
 uint64_t sg_headroom_own_limit_bytes(void);

@@ -10,6 +10,7 @@
 #include "base/atomics.h"
 #include "watch/fall.h"
 #include "base/options.h"
+#include "admit/cgroup.h"
 #include "admit/snapshot.h"
 #include "base/procfs.h"
 #include "watch/own_process.h"
@@ -236,30 +237,33 @@ static bool is_chosen(uint64_t level, uint64_t missing, uint64_t now)
 }
 
 /* Describes the constraint for which this process is the victim. If there is none, describes the constraint with the
- * least memory above its floor. */
+ * least memory above its floor. Constraints are those of the last snapshot, by the kernel's figures alone, with the
+ * watchdog's reserve and floor; of cgroups only hard limits count (memory.max, not memory.high). */
 static void find_danger(struct sg_danger *danger)
 {
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     int64_t least = INT64_MAX;
-    struct sg_headroom_state state;
+    const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;
     *danger = (struct sg_danger){.left_bytes = UINT64_MAX, .zero_in_ns = UINT64_MAX};
     sg_headroom_watch();
-    for (uint32_t i = 0; sg_headroom_get_hard(i, &state); i++) {
-        if (!state.is_hard)
+    for (uint32_t i = 0; snapshot->is_valid && i < snapshot->count; i++) {
+        struct sg_constraint state;
+        if (!sg_cgroup_get_hard(&snapshot->at[i], i == 0, &state))
             continue;
-        sg_fall_note(&fall[i], state.identity, state.headroom_bytes, now);
+        uint64_t identity = i == 0 ? 0 : sg_entry_own()->level[state.level]; /* 0: the machine */
+        sg_fall_note(&fall[i], identity, state.headroom_bytes, now);
         int64_t above = (int64_t)state.headroom_bytes - (int64_t)state.floor_bytes;
-        bool is_ours = above < 0 && is_chosen(state.identity, state.reserve_bytes - state.headroom_bytes, now);
+        bool is_ours = above < 0 && is_chosen(identity, state.reserve_bytes - state.headroom_bytes, now);
         if (is_ours < danger->is_ours || (is_ours == danger->is_ours && above >= least))
             continue;
         least = above;
         *danger = (struct sg_danger){.is_below_floor = above < 0,
                                      .is_ours = is_ours,
-                                     .identity = state.identity,
+                                     .identity = identity,
                                      .left_bytes = state.headroom_bytes,
                                      .floor_bytes = state.floor_bytes,
                                      .reserve_bytes = state.reserve_bytes,
-                                     .holds_bytes = holds(sg_entry_own(), state.identity),
+                                     .holds_bytes = holds(sg_entry_own(), identity),
                                      .zero_in_ns = sg_fall_zero_in_ns(&fall[i], state.headroom_bytes)};
     }
 }
