@@ -72,18 +72,3 @@ void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda
         cgroup->touched_bytes = touched_of(cgroup->unexplained_bytes, 0, known, first, second);
     }
 }
-
-void sg_managed_pages_note_context(uint64_t bytes)
-{
-    uint64_t *base = &sg_entry_registry()->unexplained_base_bytes;
-    if (sg_load(base) != 0)
-        sg_fetch_add(base, bytes);
-}
-
-void sg_managed_pages_note_context_end(uint64_t bytes)
-{
-    uint64_t *base = &sg_entry_registry()->unexplained_base_bytes;
-    uint64_t now = sg_load(base);
-    while (now != 0 && !sg_cas_u64(base, &now, now > bytes ? now - bytes : 1))
-        ;
-}

@@ -31,9 +31,4 @@
 void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS],
                               const struct sg_cuda_sum after[1 + SG_ENTRY_LEVELS]);
 
-/* Adds to, or takes from, the base what a context takes or gives back: no counter explains that memory. Any thread,
- * without the lock. */
-void sg_managed_pages_note_context(uint64_t bytes);
-void sg_managed_pages_note_context_end(uint64_t bytes);
-
 #endif

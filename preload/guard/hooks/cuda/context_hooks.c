@@ -9,7 +9,7 @@
 
 #include "base/compiler.h"
 #include "hooks/measure/context_estimate.h"
-#include "admit/managed_pages.h"
+#include "shared/own_entry.h"
 #include "account/driver_pool.h"
 
 /* (atomic) The measured cost of each primary context. The costs of other contexts are in sg_tracker_contexts. */
@@ -31,6 +31,22 @@ static SG_INLINE bool begin(struct creation *creation, enum sg_hook hook, CUdevi
     return true;
 }
 
+/* Add to the base of managed memory (managed_pages.c) what a context takes, and take it off: no counter explains it. */
+static void raise_base(uint64_t bytes)
+{
+    uint64_t *base = &sg_entry_registry()->unexplained_base_bytes;
+    if (sg_load(base) != 0)
+        sg_fetch_add(base, bytes);
+}
+
+static void lower_base(uint64_t bytes)
+{
+    uint64_t *base = &sg_entry_registry()->unexplained_base_bytes;
+    uint64_t now = sg_load(base);
+    while (now != 0 && !sg_cas_u64(base, &now, now > bytes ? now - bytes : 1))
+        ;
+}
+
 /* Returns the measured cost of the new context; 0 if unknown. The caller stores it for the end of the context. */
 static uint64_t end(struct creation *creation, CUresult result)
 {
@@ -40,7 +56,7 @@ static uint64_t end(struct creation *creation, CUresult result)
         cost = sg_context_estimate_learn(&creation->before, &after);
         sg_fetch_add(&sg_own->unaccounted_bytes, cost);
         sg_driver_pool_note_taken(cost != 0 ? cost : granted); /* no fall shows what its pool serves */
-        sg_managed_pages_note_context(cost != 0 ? cost : granted);
+        raise_base(cost != 0 ? cost : granted);
     }
     sg_cuda_end(&creation->call, result == CUDA_SUCCESS ? granted : 0);
     return cost;
@@ -51,7 +67,7 @@ static void note_gone(uint64_t cost)
 {
     (void)sg_sub_clamped(&sg_own->unaccounted_bytes, cost);
     sg_driver_pool_note_given(cost);
-    sg_managed_pages_note_context_end(cost);
+    lower_base(cost);
 }
 
 /* Stores the cost of a context for its end. */
