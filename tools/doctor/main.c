@@ -13,6 +13,7 @@
 #include "doctor/doctor.h"
 #include "doctor/setup/setup.h"
 #include "model/defaults.h"
+#include "common/option.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -25,17 +26,19 @@ struct request {
     const char *daemon_json; /* for the script of the set-up */
 };
 
-enum { KEY_JSON = 256, KEY_SCRIPT, KEY_SETUP, KEY_CDI, KEY_DAEMON_JSON };
+enum { KEY_SETUP = 256 };
+
+#define SET_FLAG(member) OPTION_FLAG(struct request, member)
 
 static const struct argp_option options[] = {
-    {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
-    {"fix-script", KEY_SCRIPT, NULL, 0, "print a shell script of the fixes, to read and run", 0},
+    {"json", SET_FLAG(is_json), NULL, 0, "print JSON, for programs", 0},
+    {"fix-script", SET_FLAG(is_script), NULL, 0, "print a shell script of the fixes, to read and run", 0},
     {"setup", KEY_SETUP, "undo", OPTION_ARG_OPTIONAL,
      "print a root script that guards all logins, services and containers of this machine; undo: one that takes it "
      "back",
      0},
-    {"daemon-json", KEY_DAEMON_JSON, "WHAT", OPTION_HIDDEN, NULL, 0},
-    {"print-cdi", KEY_CDI, NULL, 0, "print a CDI file, by which single containers ask for the guard", 0},
+    {"daemon-json", OPTION_TEXT(struct request, daemon_json), "WHAT", OPTION_HIDDEN, NULL, 0},
+    {"print-cdi", SET_FLAG(has_cdi), NULL, 0, "print a CDI file, by which single containers ask for the guard", 0},
     {0},
 };
 
@@ -77,18 +80,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     const char *fault, *near;
     char *printable;
     switch (key) {
-    case KEY_JSON:
-        request->is_json = true;
-        return 0;
-    case KEY_SCRIPT:
-        request->is_script = true;
-        return 0;
-    case KEY_CDI:
-        request->has_cdi = true;
-        return 0;
-    case KEY_DAEMON_JSON:
-        request->daemon_json = argument;
-        return 0;
     case KEY_SETUP:
         return parse_setup(request, argument) ? 0 : EINVAL;
     case ARGP_KEY_INIT:
@@ -108,7 +99,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
             fprintf(stderr, "sparkguard-doctor: %s\n", fault);
         return fault != NULL ? EINVAL : 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return option_set(request, key, argument);
     }
 }
 

@@ -15,21 +15,17 @@
 #include "model/defaults.h"
 #include "common/text.h"
 #include "common/env_check.h"
+#include "common/option.h"
 #include "common/suggest.h"
 
 #define NOT_STARTED "the program is not started"
+#define SET_FLAG(member) OPTION_FLAG(struct launch, member)
+#define SET_TEXT(member) OPTION_TEXT(struct launch, member)
 
 enum {
     KEY_QUIET = 'q',
     KEY_OPTION = 256,
-    KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT,
-    KEY_JAIL,
-    KEY_CHECK,
-    KEY_JSON,
-    KEY_CUDA,
-    KEY_SET,
-    KEY_FORCE,
-    KEY_HINTS,
+    KEY_JAIL = KEY_OPTION + SG_OPTION_COUNT,
     KEY_ON_PRESSURE,
     KEY_ON_REFUSAL,
     KEY_CLAIM
@@ -120,30 +116,13 @@ static error_t check_together(const struct launch *launch)
     return 0;
 }
 
-/* Sets what an option without an argument says. Returns false if the key is of another one. */
-static bool take_flag(struct launch *launch, int key)
-{
-    bool *const flag = key == KEY_QUIET   ? &launch->is_quiet
-                       : key == KEY_CHECK ? &launch->is_check
-                       : key == KEY_JSON  ? &launch->is_json
-                       : key == KEY_CUDA  ? &launch->is_cuda
-                       : key == KEY_FORCE ? &launch->is_forced
-                       : key == KEY_HINTS ? &launch->has_hints
-                                          : NULL;
-    if (flag != NULL)
-        *flag = true;
-    return flag != NULL;
-}
-
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     static char one[] = "1";
     struct launch *launch = state->input;
-    if (take_flag(launch, key))
-        return 0;
     switch (key) {
-    case KEY_LIBRARY:
-        launch->library = argument;
+    case KEY_QUIET:
+        launch->is_quiet = true;
         return 0;
     case KEY_ON_PRESSURE:
         launch->pressure.command = argument;
@@ -152,9 +131,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_ON_REFUSAL:
         launch->refusal.command = argument;
         check_command(launch, "--on-refusal", argument);
-        return 0;
-    case KEY_SET:
-        launch->set_job = argument;
         return 0;
     case KEY_JAIL:
         take_jail(launch, argument);
@@ -181,8 +157,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
             take_claim(launch, (enum launch_claim_option)(key - KEY_CLAIM), argument);
             return 0;
         }
-        if (key < KEY_OPTION || key >= KEY_LIBRARY)
-            return ARGP_ERR_UNKNOWN;
+        if (key < KEY_OPTION || key >= KEY_JAIL)
+            return option_set(launch, key, argument);
         take_option(launch, (enum sg_option)(key - KEY_OPTION), argument != NULL ? argument : one);
         return 0;
     }
@@ -215,21 +191,23 @@ static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "What most people need:", COMMON},
     {"memory", KEY_OPTION + SG_OPTION_LIMIT, "SIZE", 0, "the same as --limit", COMMON},
     {NULL, 0, NULL, 0, "Advanced:", ADVANCED},
-    {"library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this launcher",
-     ADVANCED},
+    {"library", SET_TEXT(library), "FILE", 0,
+     "preload FILE instead of the libsparkguard.so that belongs to this launcher", ADVANCED},
     {"quiet", KEY_QUIET, NULL, 0, "no summary at the end", COMMON},
     {"jail", KEY_JAIL, "SIZE", 0,
      "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
      "managed memory, and the guard bounds device memory (cudaMalloc)",
      COMMON},
-    {"check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing",
+    {"check", SET_FLAG(is_check), NULL, 0,
+     "say whether PROGRAM would be guarded here, and what to do if not; start nothing", COMMON},
+    {"json", SET_FLAG(is_json), NULL, 0, "with --check: print JSON", ADVANCED},
+    {"cuda", SET_FLAG(is_cuda), NULL, 0,
+     "with --check: measure what is assumed of the driver, with 256 MiB of the GPU's memory", ADVANCED},
+    {"set", SET_TEXT(set_job), "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job",
      COMMON},
-    {"json", KEY_JSON, NULL, 0, "with --check: print JSON", ADVANCED},
-    {"cuda", KEY_CUDA, NULL, 0, "with --check: measure what is assumed of the driver, with 256 MiB of the GPU's memory",
+    {"force", SET_FLAG(is_forced), NULL, 0, "also a limit below 16 MiB; with --set, also one below what the job holds",
      ADVANCED},
-    {"set", KEY_SET, "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job", COMMON},
-    {"force", KEY_FORCE, NULL, 0, "also a limit below 16 MiB; with --set, also one below what the job holds", ADVANCED},
-    {"hints", KEY_HINTS, NULL, 0,
+    {"hints", SET_FLAG(has_hints), NULL, 0,
      "tell PROGRAM's runtime its limit: sets GOMEMLIMIT, and -XX:MaxRAM in JAVA_TOOL_OPTIONS", ADVANCED},
     {"on-pressure", KEY_ON_PRESSURE, "COMMAND", 0,
      "run COMMAND when a request of another job cannot be met; SPARKGUARD_WANTED_BYTES says what is missing", ADVANCED},

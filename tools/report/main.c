@@ -20,6 +20,7 @@
 #include "common/bad_value.h"
 #include "model/defaults.h"
 #include "common/env_check.h"
+#include "common/option.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -39,30 +40,17 @@ struct request {
 
 enum { FORM_JSON = 1, FORM_CSV = 2, FORM_PROMETHEUS = 4 };
 
-enum {
-    KEY_JSON = 256,
-    KEY_CSV,
-    KEY_PROMETHEUS,
-    KEY_OUTPUT,
-    KEY_JOB,
-    KEY_ALL,
-    KEY_LAST,
-    KEY_SINCE,
-    KEY_DIR,
-    KEY_WATCH,
-    KEY_PLOT,
-    KEY_HTML
-};
+enum { KEY_JSON = 256, KEY_CSV, KEY_PROMETHEUS, KEY_OUTPUT, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT, KEY_HTML };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"csv", KEY_CSV, NULL, 0, "print CSV, a row for each process", 0},
     {"prometheus", KEY_PROMETHEUS, NULL, 0, "print metrics for node_exporter's textfile collector", 0},
     {"output", KEY_OUTPUT, "FILE", 0, "write to FILE, which appears when it is complete", 0},
-    {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
-    {"last", KEY_LAST, NULL, 0, "the job that started last", 0},
+    {"job", OPTION_TEXT(struct request, scope.job), "NAME", 0, "one job, running or ended", 0},
+    {"last", OPTION_FLAG(struct request, scope.is_last), NULL, 0, "the job that started last", 0},
     {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
-    {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
+    {"all", OPTION_FLAG(struct request, scope.is_all), NULL, 0, "every job and process on record", 0},
     {"watch", KEY_WATCH, "TIME", OPTION_ARG_OPTIONAL, "live view, refreshed every TIME (1s)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy; may be repeated, or a pattern", 0},
     {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of a job (--job, --last), or of one process", 0},
@@ -148,15 +136,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
             return refuse_value("--output", argument, "not a file name", "report.json");
         request->output_path = argument;
         return 0;
-    case KEY_JOB:
-        request->scope.job = argument;
-        return 0;
-    case KEY_ALL:
-        request->scope.is_all = true;
-        return 0;
-    case KEY_LAST:
-        request->scope.is_last = true;
-        return 0;
     case KEY_WATCH:
         return parse_interval(argument, state, &request->watch_ns);
     case KEY_SINCE:
@@ -185,7 +164,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_END:
         return check_forms(request);
     default:
-        return ARGP_ERR_UNKNOWN;
+        return option_set(request, key, argument);
     }
 }
 

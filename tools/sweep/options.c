@@ -10,49 +10,36 @@
 #include "common/bad_value.h"
 #include "model/defaults.h"
 #include "common/env_check.h"
+#include "common/option.h"
 #include "common/suggest.h"
 #include "common/text.h"
 
-enum {
-    KEY_ESTIMATE = 256,
-    KEY_EXPORT,
-    KEY_JSON,
-    KEY_DRY,
-    KEY_TIMEOUT,
-    KEY_MARGIN,
-    KEY_CLEAN,
-    KEY_UNCLEAN,
-    KEY_LARGE,
-    KEY_RESUME,
-    KEY_FRESH,
-    KEY_RETRY,
-    KEY_REFINE,
-    KEY_STATE,
-    KEY_OUTPUT,
-    KEY_LIBRARY
-};
+enum { KEY_EXPORT = 256, KEY_TIMEOUT, KEY_MARGIN, KEY_CLEAN, KEY_LARGE };
+
+#define SET_FLAG(member) OPTION_FLAG(struct sweep, member)
 
 static const struct argp_option options[] = {
     {"param", 'p', "NAME=A,B,...", 0,
      "values that replace {NAME} in the command; 1..8 are whole numbers, 8..64..8 with a step; numbers are tried in "
      "ascending order",
      1},
-    {"refine", KEY_REFINE, NULL, 0,
+    {"refine", SET_FLAG(wants_refinement), NULL, 0,
      "go on between the last value that fitted and the first that did not, in at most 20 runs", 1},
     {"timeout", KEY_TIMEOUT, "TIME", 0, "end a run after 90s, 15m, 2h", 1},
     {"margin", KEY_MARGIN, "SIZE", 0, "leave this above the reserve (0)", 1},
-    {"dry-run", KEY_DRY, NULL, 0, "say what would be run, and run nothing", 1},
+    {"dry-run", SET_FLAG(is_dry), NULL, 0, "say what would be run, and run nothing", 1},
     {"export", KEY_EXPORT, "FILE", 0, "write the table; .md, .csv or .json say how", 2},
-    {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 2},
-    {"show-output", KEY_OUTPUT, NULL, 0, "let the program write to the terminal, not to STATE.log", 2},
-    {"resume", KEY_RESUME, NULL, 0, "go on, or show what was measured; nothing is begun anew", 3},
-    {"fresh", KEY_FRESH, NULL, 0, "forget what was measured and begin anew", 3},
-    {"retry", KEY_RETRY, NULL, 0, "run again what did not end well or was not started", 3},
-    {"state", KEY_STATE, "FILE", 0, "keep the record in FILE", 3},
+    {"json", SET_FLAG(is_json), NULL, 0, "print JSON, for programs", 2},
+    {"show-output", SET_FLAG(is_showing_output), NULL, 0, "let the program write to the terminal, not to STATE.log", 2},
+    {"resume", SET_FLAG(wants_resume), NULL, 0, "go on, or show what was measured; nothing is begun anew", 3},
+    {"fresh", SET_FLAG(is_fresh), NULL, 0, "forget what was measured and begin anew", 3},
+    {"retry", SET_FLAG(wants_retry), NULL, 0, "run again what did not end well or was not started", 3},
+    {"state", OPTION_TEXT(struct sweep, state_file), "FILE", 0, "keep the record in FILE", 3},
     {"clean-wait", KEY_CLEAN, "TIME", 0, "wait so long for a clean machine (60s)", 4},
-    {"unclean", KEY_UNCLEAN, NULL, 0, "do not wait for a clean machine", 4},
+    {"unclean", SET_FLAG(is_unclean_welcome), NULL, 0, "do not wait for a clean machine", 4},
     {"large", KEY_LARGE, "SIZE", 0, "what an unguarded process may hold on a clean machine (5%)", 4},
-    {"library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this tool", 4},
+    {"library", OPTION_TEXT(struct sweep, library), "FILE", 0,
+     "preload FILE instead of the libsparkguard.so that belongs to this tool", 4},
     {0},
 };
 
@@ -109,23 +96,6 @@ static void parse_parameter(struct sweep *sweep, const char *argument)
         refuse_value("--param", argument, wrong, "batch=1,2,4,8");
 }
 
-static error_t set_flag(struct sweep *sweep, int key)
-{
-    bool *flag = key == KEY_JSON      ? &sweep->is_json
-                 : key == KEY_DRY     ? &sweep->is_dry
-                 : key == KEY_UNCLEAN ? &sweep->is_unclean_welcome
-                 : key == KEY_RESUME  ? &sweep->wants_resume
-                 : key == KEY_FRESH   ? &sweep->is_fresh
-                 : key == KEY_RETRY   ? &sweep->wants_retry
-                 : key == KEY_REFINE  ? &sweep->wants_refinement
-                 : key == KEY_OUTPUT  ? &sweep->is_showing_output
-                                      : NULL;
-    if (flag == NULL)
-        return ARGP_ERR_UNKNOWN;
-    *flag = true;
-    return 0;
-}
-
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct sweep *sweep = state->input;
@@ -148,12 +118,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_LARGE:
         parse_size_option("--large", argument, &sweep->large);
         return 0;
-    case KEY_STATE:
-        sweep->state_file = argument;
-        return 0;
-    case KEY_LIBRARY:
-        sweep->library = argument;
-        return 0;
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &sweep->fits;
         state->err_stream = NULL; /* no "Try --help" after it */
@@ -163,7 +127,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->next = state->argc;
         return 0;
     default:
-        return set_flag(sweep, key);
+        return option_set(sweep, key, argument);
     }
 }
 
