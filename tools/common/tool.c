@@ -3,8 +3,12 @@
  */
 #include "common/tool.h"
 
+#include <argp.h>
 #include <errno.h>
 #include <jansson.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,9 +98,33 @@ void tool_set_name(char **argv)
         argv[0] = program_invocation_name;
 }
 
+void tool_begin(char **argv, int usage_status)
+{
+    tool_set_name(argv);
+    argp_err_exit_status = usage_status;
+    signal(SIGPIPE, SIG_DFL); /* even if the parent process ignores the signal */
+    setlocale(LC_ALL, "");
+    setlocale(LC_NUMERIC, "C");
+}
+
+int tool_close_output(const char *tool, const char *what, int status)
+{
+    bool has_failed = ferror(stdout) != 0;
+    errno = 0;
+    if ((fclose(stdout) == 0 && !has_failed) || errno == EPIPE)
+        return status;
+    fprintf(stderr, "%s: cannot write%s: %s\n", tool, what, strerror(errno != 0 ? errno : EIO));
+    return TOOL_UNWRITTEN;
+}
+
+int64_t tool_clock_ns(clockid_t clock)
+{
+    struct timespec now = {0};
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 int64_t tool_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return tool_clock_ns(CLOCK_REALTIME);
 }

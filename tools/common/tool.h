@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 /* Exit status of a tool that is out of memory. The default, 125, serves sparkguard and sparkguard-sweep. */
 extern int tool_memory_status;
@@ -30,13 +31,21 @@ size_t tool_arena_mark(void);
 /* Frees what was allocated since that mark. */
 void tool_arena_release(size_t mark);
 
+/* Begins a tool that prints: its name, the exit status of bad usage, the locale, and that a closed pipe ends it quietly.
+ */
+void tool_begin(char **argv, int usage_status);
+/* Closes stdout. Returns `status`, or TOOL_UNWRITTEN after "TOOL: cannot write WHAT: ..." on stderr. */
+enum { TOOL_UNWRITTEN = 3 };
+int tool_close_output(const char *tool, const char *what, int status);
+
 /* Makes getopt(3) print the base name of the tool instead of the path in argv[0], as the tool's own messages do. Call
  * this function first in main(). */
 void tool_set_name(char **argv);
 /* The path in argv[0], "build/sparkguard-report"; NULL: a name alone, which PATH has. */
 extern const char *tool_typed_path;
 
-/* Returns the time of CLOCK_REALTIME. */
+/* Returns the time of a clock; for any thread. tool_now_ns: of CLOCK_REALTIME. */
+int64_t tool_clock_ns(clockid_t clock);
 int64_t tool_now_ns(void);
 
 #endif

@@ -5,8 +5,6 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <locale.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -112,28 +110,17 @@ static const struct argp parser = {
            "With --setup: 0 there is a script, 3 there is none.",
 };
 
-enum { UNWRITTEN = 3 };
-
-/* Returns the exit status: `status`, or UNWRITTEN after a message on stderr. */
+/* Returns the exit status. */
 static int close_output(int status)
 {
-    bool has_failed = ferror(stdout) != 0;
-    errno = 0;
-    if (fclose(stdout) == 0 && !has_failed)
-        return status;
-    fprintf(stderr, "sparkguard-doctor: cannot write: %s\n", strerror(errno != 0 ? errno : EIO));
-    return UNWRITTEN;
+    return tool_close_output("sparkguard-doctor", "", status);
 }
 
 int main(int argc, char **argv)
 {
     struct request request = {0};
-    tool_set_name(argv);
-    argp_err_exit_status = DOCTOR_EXIT_USAGE;
-    tool_memory_status = UNWRITTEN;
-    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
-    setlocale(LC_ALL, "");
-    setlocale(LC_NUMERIC, "C");
+    tool_begin(argv, DOCTOR_EXIT_USAGE);
+    tool_memory_status = TOOL_UNWRITTEN;
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
         suggest_option("sparkguard-doctor", &parser, argv);
         return DOCTOR_EXIT_USAGE;

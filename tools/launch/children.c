@@ -24,6 +24,7 @@
 #include "model/host/host.h"
 #include "sparkguard_abi.h"
 #include "common/bytes.h"
+#include "common/tool.h"
 
 /* Shortest pause between two scans. COST_FACTOR makes the pause longer, so that scans take at most 1 % of one CPU. */
 #define LEAST_NS INT64_C(250000000)
@@ -67,13 +68,6 @@ static pthread_cond_t step_changed; /* with CLOCK_MONOTONIC */
 /* How long the launcher waits for the end of a scan. */
 #define END_NS INT64_C(200000000)
 
-static int64_t clock_ns(clockid_t clock)
-{
-    struct timespec time = {0};
-    clock_gettime(clock, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
 static void reach(bool *step)
 {
     pthread_mutex_lock(&step_lock);
@@ -106,7 +100,7 @@ static bool must_end(void)
 /* CLOCK_MONOTONIC in `wait_ns` from now. */
 static struct timespec time_after(int64_t wait_ns)
 {
-    int64_t end_ns = clock_ns(CLOCK_MONOTONIC) + wait_ns;
+    int64_t end_ns = tool_clock_ns(CLOCK_MONOTONIC) + wait_ns;
     return (struct timespec){end_ns / 1000000000, end_ns % 1000000000};
 }
 
@@ -298,9 +292,9 @@ static void *scan(void *context)
     const struct launch *launch = context;
     (void)wait_for(&scans.has_child, NULL);
     while (!must_end()) {
-        int64_t begin_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        int64_t begin_ns = tool_clock_ns(CLOCK_THREAD_CPUTIME_ID);
         scan_once(launch);
-        int64_t pause_ns = COST_FACTOR * (clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns);
+        int64_t pause_ns = COST_FACTOR * (tool_clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns);
         struct timespec end = time_after(pause_ns > LEAST_NS ? pause_ns : LEAST_NS);
         (void)wait_for(&scans.must_end, &end);
     }

@@ -18,6 +18,7 @@
 #include "launch/inside.h"
 #include "launch/launch.h"
 #include "sparkguard_abi.h"
+#include "common/tool.h"
 
 #define STEP_NS UINT64_C(100000000) /* an end that wakes nobody, a killed job's, is noticed after this time */
 
@@ -112,15 +113,15 @@ static int claim(struct inside *inside)
     int (*attempt)(struct sg_claim_order *) = NULL;
     launch_find_export("sparkguard_claim", &attempt, sizeof attempt);
     char text[TEXT_SIZE_CAPACITY], duration[TEXT_TIME_CAPACITY];
-    uint64_t begin_ns = launch_now_ns(), deadline_ns = begin_ns + inside->wait_ns;
+    uint64_t begin_ns = (uint64_t)tool_clock_ns(CLOCK_MONOTONIC), deadline_ns = begin_ns + inside->wait_ns;
     for (bool has_said = inside->is_quiet;;) {
-        uint64_t ns = launch_now_ns(), left_ns = deadline_ns > ns ? deadline_ns - ns : 0;
+        uint64_t ns = (uint64_t)tool_clock_ns(CLOCK_MONOTONIC), left_ns = deadline_ns > ns ? deadline_ns - ns : 0;
         inside->order.wait_ns = bytes_min(left_ns, STEP_NS);
         int result = attempt != NULL ? attempt(&inside->order) : -ENOLCK;
         if (result >= 0) {
             if (has_said && !inside->is_quiet)
                 fprintf(stderr, "sparkguard: claim of %s granted after %s\n", text_size(text, inside->order.bytes),
-                        text_duration(duration, (int64_t)(launch_now_ns() - begin_ns)));
+                        text_duration(duration, (int64_t)((uint64_t)tool_clock_ns(CLOCK_MONOTONIC) - begin_ns)));
             return result;
         }
         if (is_launcher_gone(inside->socket)) /* nobody would keep the claim */

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/text.h"
@@ -35,11 +34,4 @@ void launch_become_shell(const char *command)
     setenv(sg_option_table[SG_OPTION_DISABLE].variable, "1", 1);
     execl("/bin/sh", "sh", "-c", command, (char *)NULL);
     _exit(LAUNCH_NOT_FOUND);
-}
-
-uint64_t launch_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }

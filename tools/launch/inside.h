@@ -18,7 +18,4 @@ void launch_find_export(const char *name, void *function, size_t size);
 /* Becomes a shell that runs a command, unguarded: it must not be refused memory now. */
 void launch_become_shell(const char *command) __attribute__((noreturn));
 
-/* Returns the time of CLOCK_MONOTONIC. */
-uint64_t launch_now_ns(void);
-
 #endif

@@ -119,7 +119,7 @@ static void become_command(const struct hook *hook, const struct found *found)
  * are those that come while the command runs. */
 static void tell(struct hook *hook)
 {
-    int64_t now_ns = (int64_t)launch_now_ns(), real_ns = tool_now_ns();
+    int64_t now_ns = tool_clock_ns(CLOCK_MONOTONIC), real_ns = tool_now_ns();
     if (hook->command > 0 && waitpid(hook->command, NULL, WNOHANG) == 0)
         return;
     hook->command = 0;

@@ -38,9 +38,7 @@ static struct {
 /* Returns CLOCK_REALTIME at the boot, as far as CLOCK_MONOTONIC tells. */
 static int64_t boot_ns(void)
 {
-    struct timespec since = {0};
-    clock_gettime(CLOCK_MONOTONIC, &since);
-    return tool_now_ns() - (since.tv_sec * INT64_C(1000000000) + since.tv_nsec);
+    return tool_now_ns() - tool_clock_ns(CLOCK_MONOTONIC);
 }
 
 static void parse_line(const char *line, int64_t since_ns)

@@ -6,8 +6,6 @@
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <locale.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -294,12 +292,8 @@ static bool shows_unguarded(const struct request *request)
 int main(int argc, char **argv)
 {
     struct request request = {.scope.wants_unguarded = true};
-    tool_set_name(argv);
-    argp_err_exit_status = REPORT_USAGE;
+    tool_begin(argv, REPORT_USAGE);
     tool_memory_status = REPORT_UNTRUSTED;
-    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
-    setlocale(LC_ALL, "");
-    setlocale(LC_NUMERIC, "C");
     request.directories = tool_allocate((size_t)argc, sizeof *request.directories);
     request.scope.directories = request.directories;
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {

@@ -5,7 +5,6 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,17 +74,6 @@ static int show(const struct sweep *sweep)
     return status;
 }
 
-/* Closes stdout. Returns `status`, or 3 if writing failed. */
-static int finish(int status)
-{
-    bool has_failed = ferror(stdout) != 0;
-    errno = 0;
-    if ((fclose(stdout) == 0 && !has_failed) || errno == EPIPE)
-        return status;
-    fprintf(stderr, "sparkguard-sweep: cannot write the table: %s\n", strerror(errno != 0 ? errno : EIO));
-    return SWEEP_UNTRUSTED;
-}
-
 static int run_sweep(struct sweep *sweep, int *ended_by)
 {
     struct sweep_progress progress;
@@ -117,11 +105,7 @@ int main(int argc, char **argv)
     struct sweep sweep;
     struct style style;
     int ended_by = 0, status;
-    tool_set_name(argv);
-    argp_err_exit_status = SWEEP_USAGE;
-    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
-    setlocale(LC_ALL, "");
-    setlocale(LC_NUMERIC, "C");
+    tool_begin(argv, SWEEP_USAGE);
     sweep_parse(&sweep, argc, argv);
     bool has_program = sweep.command[0] != NULL;
     if (!has_program) /* with a program, launch_check_environment refuses */
@@ -138,7 +122,7 @@ int main(int argc, char **argv)
         }
     }
     sweep_state_close(&sweep);
-    status = finish(status);
+    status = tool_close_output("sparkguard-sweep", " the table", status);
     if (ended_by != 0)
         launch_end_like(W_EXITCODE(0, ended_by));
     return status;

@@ -68,13 +68,6 @@ struct attempt {
     int64_t sampled_ns, ending_ns; /* ending_ns: when SIGTERM was sent, 0: not yet */
 };
 
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
-}
-
 static void open_log(struct attempt *attempt)
 {
     struct stat status;
@@ -236,12 +229,12 @@ static void take_sample(struct attempt *attempt, int64_t now_ns)
 
 static void wait_for_end(struct attempt *attempt, int *ended_by)
 {
-    const int64_t began_ns = clock_ns(), timeout_ns = attempt->sweep->timeout_ns;
+    const int64_t began_ns = tool_clock_ns(CLOCK_BOOTTIME), timeout_ns = attempt->sweep->timeout_ns;
     attempt->sampled_ns = began_ns - SAMPLE_EVERY_NS + TICK_NS; /* take the first sample soon */
     while (!has_ended(attempt->launch.child)) {
         size_t mark = tool_arena_mark();
         int number = sweep_signal_within(TICK_NS);
-        int64_t now_ns = clock_ns();
+        int64_t now_ns = tool_clock_ns(CLOCK_BOOTTIME);
         if (number != 0) {
             *ended_by = *ended_by == 0 ? number : *ended_by;
             attempt->run->status = SWEEP_INTERRUPTED;
@@ -256,7 +249,7 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
         sweep_progress_run(attempt->progress, attempt->sweep, attempt->run, now_ns - began_ns, attempt->held);
         tool_arena_release(mark);
     }
-    attempt->run->duration_ns = clock_ns() - began_ns;
+    attempt->run->duration_ns = tool_clock_ns(CLOCK_BOOTTIME) - began_ns;
     if (attempt->ending_ns == 0) /* a process that would leave the group, as setsid(1) does, shows what it becomes */
         sweep_await_records(&attempt->launch);
     kill(-attempt->launch.child,

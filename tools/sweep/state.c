@@ -28,15 +28,6 @@ void sweep_boot_id(char boot[64])
     boot[strcspn(boot, " \n")] = '\0';
 }
 
-/* FNV-1a, for the name of the file only. The record contains the whole identity. */
-static uint64_t hash_of(const char *text)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    return hash;
-}
-
 static void make_folders(char *path)
 {
     for (char *slash = path + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
@@ -55,7 +46,7 @@ static void find_path(struct sweep *sweep)
     char *folder = model_history_directory();
     if (folder == NULL)
         return;
-    sweep->state = text_format("%s/sweep-%016" PRIx64, folder, hash_of(sweep->identity));
+    sweep->state = text_format("%s/sweep-%016" PRIx64, folder, sg_hash_text(sweep->identity));
     if (!sweep->is_dry)
         make_folders(sweep->state);
 }

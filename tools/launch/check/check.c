@@ -1,11 +1,10 @@
 /*
  * check.c - sparkguard --check: runs the checks in the order in which they depend on each other, and prints them.
  */
-#include <errno.h>
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "common/tool.h"
 #include "launch/check/check.h"
 
 /* Without a program this tool stands for it: it is loaded as any program is. */
@@ -26,12 +25,7 @@ static int put(const struct check *check, int status)
         check_render_json(check, stdout);
     else
         check_render_text(check, &style);
-    bool has_failed = ferror(stdout) != 0;
-    errno = 0;
-    if (fclose(stdout) == 0 && !has_failed)
-        return status;
-    fprintf(stderr, "sparkguard: cannot write: %s\n", strerror(errno != 0 ? errno : EIO));
-    return CHECK_EXIT_UNWRITTEN;
+    return tool_close_output("sparkguard", "", status);
 }
 
 int check_run(struct launch *launch)

@@ -20,7 +20,7 @@
 
 /* Exit codes of --check, part of the user interface. With --cuda: all that matters is proved, something is disproved,
  * not all could be told. */
-enum { CHECK_EXIT_GUARDED = 0, CHECK_EXIT_UNGUARDED = 1, CHECK_EXIT_UNWRITTEN = 3, CHECK_EXIT_UNKNOWN = 3 };
+enum { CHECK_EXIT_GUARDED = 0, CHECK_EXIT_UNGUARDED = 1, CHECK_EXIT_UNKNOWN = 3 };
 
 struct check {
     const struct launch *launch;

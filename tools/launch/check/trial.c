@@ -77,19 +77,12 @@ bool check_trial_start_probe(struct check_trial *trial, const char *library, enu
     return trial->pid > 0;
 }
 
-static int64_t monotonic_ns(void)
-{
-    struct timespec time = {0};
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
 /* Waits until the pipe has an answer or the trial has ended. Returns false if neither happens in time. */
 static bool wait_for_news(const struct check_trial *trial)
 {
-    int64_t end_ns = monotonic_ns() + trial->patience_ns, left_ns;
+    int64_t end_ns = tool_clock_ns(CLOCK_MONOTONIC) + trial->patience_ns, left_ns;
     struct pollfd news = {.fd = trial->answers, .events = POLLIN};
-    while ((left_ns = end_ns - monotonic_ns()) > 0) {
+    while ((left_ns = end_ns - tool_clock_ns(CLOCK_MONOTONIC)) > 0) {
         int count = poll(&news, 1, (int)(left_ns / 1000000) + 1);
         if (count > 0 || (count < 0 && errno != EINTR))
             return count > 0;

@@ -28,6 +28,7 @@
 #include "common/procfs.h"
 #include "model/host/host.h"
 #include "sparkguard_abi.h"
+#include "common/tool.h"
 
 #define ASK_NS INT64_C(2000000000)
 #define AGE_NS INT64_C(5000000000)   /* the live view shows an answer again until it is this old */
@@ -162,13 +163,6 @@ static void be_child(int pipe)
 
 /* ---- the parent --------------------------------------------------------------------------------------------------- */
 
-static int64_t now_ns(clockid_t clock)
-{
-    struct timespec time = {0};
-    clock_gettime(clock, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
 /* Returns whether a process of that number is a child of an earlier report that NVML has not let go. A zombie is none:
  * init may be slow to collect it. The name may be anybody's who runs as we do. */
 static bool is_stuck(const char *number)
@@ -184,7 +178,8 @@ static bool is_stuck(const char *number)
     if (procfs_read_text(path, text, sizeof text) <= 0 || strstr(text, "\nState:\tZ") != NULL ||
         procfs_stat((uint32_t)strtoul(number, NULL, 10), &times) != 0)
         return false;
-    int64_t per_second = sysconf(_SC_CLK_TCK), now_ticks = now_ns(CLOCK_BOOTTIME) / (INT64_C(1000000000) / per_second);
+    int64_t per_second = sysconf(_SC_CLK_TCK),
+            now_ticks = tool_clock_ns(CLOCK_BOOTTIME) / (INT64_C(1000000000) / per_second);
     return now_ticks - (int64_t)times.start_ticks > STUCK_SECONDS * per_second;
 }
 
@@ -216,11 +211,11 @@ static void add_use(struct host_devices *devices, const struct host_device_use *
 /* Reads answers until the last one, the end of the pipe or the deadline. */
 static void hear(struct host_devices *devices, int pipe)
 {
-    int64_t end_ns = now_ns(CLOCK_MONOTONIC) + ASK_NS;
+    int64_t end_ns = tool_clock_ns(CLOCK_MONOTONIC) + ASK_NS;
     while (!devices->is_known) {
         struct host_device_use use;
         struct pollfd ready = {.fd = pipe, .events = POLLIN};
-        int64_t left_ns = end_ns - now_ns(CLOCK_MONOTONIC);
+        int64_t left_ns = end_ns - tool_clock_ns(CLOCK_MONOTONIC);
         if (left_ns <= 0)
             return;
         int count = poll(&ready, 1, (int)(left_ns / 1000000) + 1);
@@ -267,10 +262,10 @@ const struct host_devices *host_devices_ask(void)
 {
     static struct host_devices devices;
     static int64_t asked_ns;
-    int64_t begin_ns = now_ns(CLOCK_MONOTONIC);
+    int64_t begin_ns = tool_clock_ns(CLOCK_MONOTONIC);
     if (asked_ns == 0 || begin_ns - asked_ns >= AGE_NS) {
         ask_anew(&devices);
-        asked_ns = now_ns(CLOCK_MONOTONIC);
+        asked_ns = tool_clock_ns(CLOCK_MONOTONIC);
     }
     return &devices;
 }

@@ -315,9 +315,9 @@ static void become_setter(const struct watch_change *change, int output)
 /* Reads what the child says until it ends. Returns false if it does not end. */
 static bool read_answer(int input, char *text, size_t capacity)
 {
-    int64_t end_ns = terminal_clock_ns() + SET_SECONDS * INT64_C(1000000000), left_ns;
+    int64_t end_ns = tool_clock_ns(CLOCK_MONOTONIC) + SET_SECONDS * INT64_C(1000000000), left_ns;
     size_t length = 0;
-    while ((left_ns = end_ns - terminal_clock_ns()) > 0) {
+    while ((left_ns = end_ns - tool_clock_ns(CLOCK_MONOTONIC)) > 0) {
         struct pollfd ready = {.fd = input, .events = POLLIN};
         struct timespec left = {left_ns / 1000000000, left_ns % 1000000000};
         char more[512];

@@ -231,7 +231,7 @@ void watch_put_chart(const struct watch *watch, const struct model_job *job, con
     char size[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], covered[TEXT_TIME_CAPACITY];
     const struct spark *spark = watch_spark(watch, job);
     struct chart chart = {.rows = bytes_min(ROWS_MAX, terminal_rows() / 5)};
-    int64_t shift_ns = tool_now_ns() - terminal_clock_ns();
+    int64_t shift_ns = tool_now_ns() - tool_clock_ns(CLOCK_MONOTONIC);
     if (spark == NULL || chart.rows == 0)
         return;
     chart.axis = spark_axis_of(spark, watch->sampled_ns, style->columns - 1);

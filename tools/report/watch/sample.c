@@ -154,7 +154,7 @@ void watch_sample(struct watch *watch)
     const struct model_process *process;
     tool_arena_release(watch->mark);
     watch->model = model_build(watch->scope);
-    watch->sampled_ns = terminal_clock_ns();
+    watch->sampled_ns = tool_clock_ns(CLOCK_MONOTONIC);
     const struct model_machine *machine = &watch->model->machine;
     watch_trend_add(&watch->usable, watch->sampled_ns, machine->usable_bytes);
     for (int i = 0; i < SG_DEVICE_CAPACITY; i++)

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/tool.h"
+
 /* Enter: alternate screen, no cursor, no wrapping. Leave: restores these and the colours. */
 static const char enter_text[] = "\033[?1049h\033[?25l\033[?7l\033[2J";
 static const char leave_text[] = "\033[0m\033[?7h\033[?25h\033[?1049l";
@@ -36,13 +38,6 @@ static struct {
     unsigned char input[64];
     size_t input_used, input_count;
 } screen = {.signals = -1};
-
-int64_t terminal_clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
@@ -278,7 +273,7 @@ int terminal_wait(int64_t deadline_ns)
         int event = screen.has_keys ? next_key() : TERMINAL_NOTHING;
         if (event != TERMINAL_NOTHING)
             return event;
-        int64_t left_ns = deadline_ns - terminal_clock_ns();
+        int64_t left_ns = deadline_ns - tool_clock_ns(CLOCK_MONOTONIC);
         if (screen.keys.state == '\033' && left_ns > KEY_WAIT_NS)
             left_ns = KEY_WAIT_NS;
         struct pollfd ready[] = {{.fd = screen.signals, .events = POLLIN},

@@ -58,6 +58,4 @@ size_t terminal_rows(void);
  * terminal and ends this one; SIGTSTP restores it and stops the program. */
 int terminal_wait(int64_t deadline_ns);
 
-int64_t terminal_clock_ns(void);
-
 #endif

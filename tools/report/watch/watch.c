@@ -14,7 +14,7 @@
 /* Returns when the next sample is due. Samples missed while the program was stopped are skipped. */
 static int64_t next_time(const struct watch *watch, int64_t due_ns)
 {
-    int64_t now_ns = terminal_clock_ns(), next_ns = due_ns + watch->interval_ns;
+    int64_t now_ns = tool_clock_ns(CLOCK_MONOTONIC), next_ns = due_ns + watch->interval_ns;
     return next_ns > now_ns ? next_ns : now_ns + watch->interval_ns;
 }
 
@@ -38,7 +38,7 @@ static void watch_on_screen(struct watch *watch)
 static void wait_for_pipe(int64_t deadline_ns)
 {
     int64_t left_ns;
-    while ((left_ns = deadline_ns - terminal_clock_ns()) > 0) {
+    while ((left_ns = deadline_ns - tool_clock_ns(CLOCK_MONOTONIC)) > 0) {
         struct pollfd reader = {.fd = STDOUT_FILENO, .events = 0};
         struct timespec left = {left_ns / 1000000000, left_ns % 1000000000};
         if (ppoll(&reader, 1, &left, NULL) > 0)
