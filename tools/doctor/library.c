@@ -3,16 +3,12 @@
  */
 #include "doctor/library.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/launch.h"
+#include "launch/check/check.h"
 #include "common/text.h"
 
 #ifndef SG_LIBDIR
@@ -30,44 +26,17 @@ char *doctor_library_find(const struct doctor *doctor)
     return NULL;
 }
 
-/* In the child: becomes a program that does nothing, with its messages in the pipe. */
-static void become_trial(const char *path, int complaints)
-{
-    char *const arguments[] = {(char[]){"sparkguard-doctor"}, (char[]){"--version"}, NULL};
-    int nowhere = open("/dev/null", O_RDWR);
-    setenv("LD_PRELOAD", path, 1);
-    setenv("SPARKGUARD_DISABLE", "1", 1);
-    setenv("SPARKGUARD_REPORT", "off", 1);
-    if (nowhere < 0 || dup2(nowhere, STDOUT_FILENO) < 0 || dup2(complaints, STDERR_FILENO) < 0)
-        _exit(1);
-    execv("/proc/self/exe", arguments);
-    _exit(1);
-}
-
-/* Returns whether the dynamic linker can preload the library. If it cannot, it prints a message and starts the program
- * without it. */
+/* Returns whether the dynamic linker can preload the library: into this tool, with the guard disabled. If it cannot, it
+ * prints a message and starts the program without it. */
 static bool can_preload(const char *path)
 {
-    char text[4096] = "";
-    int ends[2], status = 0;
-    size_t length = 0;
-    ssize_t got;
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return true;
-    pid_t child = fork();
-    if (child == 0)
-        become_trial(path, ends[1]);
-    close(ends[1]);
-    while (length + 1 < sizeof text && (got = read(ends[0], text + length, sizeof text - 1 - length)) != 0) {
-        if (got < 0 && errno != EINTR)
-            break;
-        length += got > 0 ? (size_t)got : 0;
-    }
-    text[length] = '\0';
-    close(ends[0]);
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    return strstr(text, "cannot be preloaded") == NULL && status == 0;
+    const struct check_variable variables[] = {
+        {"LD_PRELOAD", NULL}, {"SPARKGUARD_DISABLE", "1"}, {"SPARKGUARD_REPORT", "off"}, {NULL, NULL}};
+    struct check_trial trial;
+    int status;
+    bool is_started = check_trial_start_probe(&trial, path, CHECK_PROBE_LIMITED, variables);
+    const char *words = check_trial_end(&trial, &status);
+    return !is_started || (strstr(words, "cannot be preloaded") == NULL && status == 0);
 }
 
 enum doctor_library doctor_library_judge(const struct doctor *doctor, const char *path)

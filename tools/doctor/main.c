@@ -10,6 +10,7 @@
 
 #include "doctor/doctor.h"
 #include "doctor/setup/setup.h"
+#include "launch/check/check.h"
 #include "model/defaults.h"
 #include "common/option.h"
 #include "common/suggest.h"
@@ -119,6 +120,7 @@ static int close_output(int status)
 int main(int argc, char **argv)
 {
     struct request request = {0};
+    check_answer_inside(argv);
     tool_begin(argv, DOCTOR_EXIT_USAGE);
     tool_memory_status = TOOL_UNWRITTEN;
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {

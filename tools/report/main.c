@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "report/since.h"
 #include "common/bad_value.h"
+#include "launch/check/check.h"
 #include "model/defaults.h"
 #include "common/env_check.h"
 #include "common/option.h"
@@ -292,6 +293,7 @@ static bool shows_unguarded(const struct request *request)
 int main(int argc, char **argv)
 {
     struct request request = {.scope.wants_unguarded = true};
+    check_answer_inside(argv); /* a page has what sparkguard-doctor finds of the library */
     tool_begin(argv, REPORT_USAGE);
     tool_memory_status = REPORT_UNTRUSTED;
     request.directories = tool_allocate((size_t)argc, sizeof *request.directories);
