@@ -119,6 +119,28 @@ def test_it_leaves_no_record(checker):
     assert not checker.history.exists()
 
 
+HISTORIES = {
+    "it is no directory": lambda path: path.write_text(""),
+    "it is world-writable": lambda path: (path.mkdir(), path.chmod(0o777)),
+    "it is somebody else's": lambda path: (path.mkdir(), os.chown(path, 1, 1)),
+    "the folder above it does not exist": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("fault", HISTORIES)
+def test_the_doctor_and_it_say_the_same_of_a_history(checker, fault):
+    if "else" in fault and os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    path = checker.history / "no/such" if "above" in fault else checker.history
+    HISTORIES[fault](path)
+    env = {"SPARKGUARD_HISTORY": str(path), "SPARKGUARD_SYSTEM_ROOT": None}
+    doctor = subprocess.run([checker.tools / "sparkguard-doctor", "--json"], env=checker.environment(**env), capture_output=True, text=True, timeout=60)
+    (finding,) = [each for each in json.loads(doctor.stdout)["findings"] if each["id"] == "history"]
+    line = checker.line("history", checker.job, **env)
+    assert (finding["state"], line["state"]) == ("warning", "warning")
+    assert finding["sentence"] == f"No history in {path}: {fault}." and line["sentence"] == f"not kept: {path}: {fault}"
+
+
 def test_a_static_program_would_not_be_guarded(checker):
     program = checker.compile("static", "int main(void) { return 0; }", "-static")
     if program is None:

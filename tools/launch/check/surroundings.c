@@ -1,13 +1,12 @@
 /*
  * surroundings.c - what bounds and records the program from outside: cgroups, history, defaults, options.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launch/check/check.h"
+#include "launch/check/history.h"
 #include "admit/cgroup.h"
 #include "base/options.h"
 #include "common/bytes.h"
@@ -57,30 +56,13 @@ void check_surroundings_cgroups(struct check *check)
                   limits.count > LEVELS_SHOWN ? "; and more above" : "");
 }
 
-/* Returns why a folder cannot be written or made; NULL if it can. */
-static const char *folder_fault(const char *path)
-{
-    struct stat status;
-    char *at = text_copy(path, SIZE_MAX);
-    bool is_there = stat(at, &status) == 0;
-    while (!is_there && strrchr(at, '/') != NULL && at[1] != '\0') {
-        char *slash = strrchr(at, '/');
-        slash[slash == at] = '\0';
-        is_there = stat(at, &status) == 0;
-    }
-    return !is_there                                                  ? "there is no such folder"
-           : !S_ISDIR(status.st_mode)                                 ? "it is no folder"
-           : access(at, W_OK | X_OK) != 0                             ? strerror(errno)
-           : (status.st_mode & S_IWOTH) != 0 && strcmp(at, path) == 0 ? "it is open to all users"
-                                                                      : NULL;
-}
-
 void check_surroundings_history(struct check *check)
 {
     static const char id[] = "history";
     const char *variable = getenv(sg_option_table[SG_OPTION_HISTORY].variable);
     char *path = model_history_directory();
-    const char *fault = path != NULL ? folder_fault(path) : NULL;
+    const struct history_folder folder = path != NULL ? history_judge(path) : (struct history_folder){0};
+    const char *fault = folder.failure != 0 && folder.fault == NULL ? strerror(folder.failure) : folder.fault;
     if (path == NULL && variable != NULL && strcmp(variable, "off") == 0)
         check_add(check, id, FINDING_NONE, NULL, "off (%s)",
                   defaults_have_set(SG_OPTION_HISTORY) ? defaults_file()->path : "SPARKGUARD_HISTORY");
