@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { SG_DEFAULTS_BYTES = 4096, SG_DEFAULTS_PATH_BYTES = 1024 };
+enum { SG_DEFAULTS_BYTES = 4096, SG_DEFAULTS_PATH_BYTES = 1024, SG_DEFAULTS_CHANGES = 2 };
 
 enum sg_defaults_state {
     SG_DEFAULTS_NONE,       /* there is no file, its place is not known, or it cannot be opened now */
@@ -34,6 +34,7 @@ enum sg_defaults_state {
 struct sg_defaults {
     enum sg_defaults_state state;
     unsigned wrong_line;                /* the first line that cannot be read, from 1; 0: none */
+    const char *wrong_name;             /* in `text`, before the '=' of that line; NULL: it has none */
     const char *value[SG_OPTION_COUNT]; /* in `text`, valid; NULL: the file does not set the option */
     unsigned line[SG_OPTION_COUNT];     /* that sets it, from 1 */
     char path[SG_DEFAULTS_PATH_BYTES];  /* of the file */
@@ -61,6 +62,19 @@ static inline const char *sg_defaults_fault(enum sg_defaults_state state)
     case SG_DEFAULTS_READ:
     case SG_DEFAULTS_FOREIGN:
         break;
+    }
+    return NULL;
+}
+
+/* Returns the name that the first wrong line nearly has, NULL if it has it or one like no other. */
+static inline const char *sg_defaults_nearest(const struct sg_defaults *defaults)
+{
+    const char *name = defaults->wrong_name;
+    for (size_t i = 0; name != NULL && i < sizeof sg_defaults_allowed / sizeof *sg_defaults_allowed; i++) {
+        const char *allowed = sg_option_table[sg_defaults_allowed[i]].name;
+        unsigned changes = sg_edit_distance(name, allowed);
+        if (changes <= SG_DEFAULTS_CHANGES)
+            return changes != 0 ? allowed : NULL;
     }
     return NULL;
 }
@@ -121,6 +135,8 @@ static inline bool sg_defaults_take_line(struct sg_defaults *out, char *line, un
         out->line[option] = number;
         return true;
     }
+    if (out->wrong_line == 0)
+        out->wrong_name = name;
     return false;
 }
 

@@ -27,9 +27,13 @@ char *defaults_fault(void)
     if (fault == NULL && file.wrong_line == 0)
         return NULL;
     char *path = text_printable(file.path, false);
-    return fault != NULL ? text_format("%s %s", path, fault)
-                         : text_format("%s:%u: cannot be read and has no effect; expected " SG_DEFAULTS_EXPECTED, path,
-                                       file.wrong_line);
+    const char *near = sg_defaults_nearest(&file);
+    if (fault != NULL)
+        return text_format("%s %s", path, fault);
+    return near != NULL
+               ? text_format("%s:%u: cannot be read and has no effect; did you mean %s?", path, file.wrong_line, near)
+               : text_format("%s:%u: cannot be read and has no effect; expected " SG_DEFAULTS_EXPECTED, path,
+                             file.wrong_line);
 }
 
 void defaults_take(const char *tool)

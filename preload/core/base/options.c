@@ -334,7 +334,7 @@ static void report_defaults(const struct sg_defaults *defaults)
 {
     char line[512];
     struct sg_text text = sg_text_begin(line, sizeof line);
-    const char *fault = sg_defaults_fault(defaults->state);
+    const char *fault = sg_defaults_fault(defaults->state), *near = sg_defaults_nearest(defaults);
     sg_text_add(&text, "sparkguard: ");
     sg_text_add(&text, defaults->path);
     if (fault != NULL) {
@@ -343,7 +343,10 @@ static void report_defaults(const struct sg_defaults *defaults)
     } else {
         sg_text_add(&text, ":");
         sg_text_add_number(&text, defaults->wrong_line);
-        sg_text_add(&text, ": cannot be read and has no effect; expected " SG_DEFAULTS_EXPECTED);
+        sg_text_add(&text, ": cannot be read and has no effect; ");
+        sg_text_add(&text, near != NULL ? "did you mean " : "expected " SG_DEFAULTS_EXPECTED);
+        sg_text_add(&text, near != NULL ? near : "");
+        sg_text_add(&text, near != NULL ? "?" : "");
     }
     sg_log_line(line);
 }

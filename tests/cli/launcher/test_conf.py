@@ -47,6 +47,22 @@ def test_a_wrong_line_is_one_warning_and_the_program_starts(launcher, home, tmp_
     assert done.stderr == f"sparkguard: {path(tmp_path)}:2: {WRONG}\n"
 
 
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("limt=64G\n", "1: cannot be read and has no effect; did you mean limit?"),
+        ("# x\nreserv = 64G\nlimt = 1G\n", "2: cannot be read and has no effect; did you mean reserve?"),
+        ("limit=64\nlimt=64G\n", f"1: {WRONG}"),
+        ("banana\nlimt=64G\n", f"1: {WRONG}"),
+        ("job=64G\n", f"1: {WRONG}"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_told(launcher, home, tmp_path, text, said):
+    """Of the first wrong line."""
+    done = launcher.run("-q", "true", **home(text))
+    assert (done.returncode, done.stderr) == (0, f"sparkguard: {path(tmp_path)}:{said}\n")
+
+
 def test_root_passes_over_the_file_of_the_home_that_sudo_leaves_it(launcher, home, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("gives a file away: needs root")

@@ -53,6 +53,11 @@ def test_a_wrong_line_is_one_warning_of_the_first_process_that_asks_for_much(pla
     assert take.done.stderr == f"sparkguard: {tmp_path}/.config/sparkguard.conf:1: {WRONG}\n"
 
 
+def test_a_name_that_is_nearly_right_is_told(place, defaults, tmp_path):
+    place.take("malloc 2M", defaults("limt = 3G\n"))
+    assert take.done.stderr == f"sparkguard: {tmp_path}/.config/sparkguard.conf:1: cannot be read and has no effect; did you mean limit?\n"
+
+
 def test_who_asks_for_little_never_looks_for_the_file(place, defaults, tmp_path):
     env = place.guard.environment({**place.env, **defaults("banana\n")})
     done = subprocess.run(["/bin/true"], env=env, capture_output=True, text=True)
