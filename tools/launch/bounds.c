@@ -11,6 +11,7 @@
 
 #include "common/text.h"
 #include "common/tool.h"
+#include "launch/launch.h"
 #include "model/host/host.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_bounds.h"
@@ -69,7 +70,8 @@ bool launch_bounds_allow(uid_t user, uint64_t limit_bytes, uint64_t reserve_byte
     if (!exceeds && !undercuts)
         return true;
     char *name = user == getuid() ? text_copy("you", SIZE_MAX) : host_user_name(user);
-    fprintf(stderr, "sparkguard: --set: " SG_BOUNDS_FILE " allows %s a %s of at %s %s; nothing is changed\n", name,
-            exceeds ? "limit" : "reserve", exceeds ? "most" : "least", text_size(size, exceeds ? most : least));
+    fprintf(stderr, "sparkguard: %s: " SG_BOUNDS_FILE " allows %s a %s of at %s %s; nothing is changed\n",
+            launch_set_name, name, exceeds ? "limit" : "reserve", exceeds ? "most" : "least",
+            text_size(size, exceeds ? most : least));
     return false;
 }

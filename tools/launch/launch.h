@@ -43,6 +43,7 @@ struct launch {
     const char *library_name;           /* base name of the library's file */
     bool is_quiet;
     const char *set_job;           /* --set: then `program` is what is to be set */
+    bool is_set;                   /* `sparkguard set`: the first argument is the job */
     bool is_forced;                /* --force */
     bool is_check;                 /* --check */
     bool is_json;                  /* --json */
@@ -84,10 +85,12 @@ void launch_export(struct launch *launch);
 
 /* ---- subcommand.c: "sparkguard report" ---- */
 
-/* Replaces the first argument where it is a subcommand: "run" goes away, "check" and "set" become options, and for
+/* Replaces the first argument where it is a subcommand: "run" and "set" go away, "check" becomes an option, and for
  * report, watch, sweep and doctor this process becomes the tool beside this one. Any other first argument is left as it
  * is. Returns the new number of arguments. Exits 125 after a message on stderr if the tool cannot be started. */
-int launch_subcommand(int argc, char **argv);
+int launch_subcommand(struct launch *launch, int argc, char **argv);
+/* What was typed, for messages: "--set", or "set" of `sparkguard set`. */
+extern const char *launch_set_name;
 /* Returns the subcommand that `word` nearly is, NULL if there is none. */
 const char *launch_subcommand_near(const char *word);
 
@@ -124,6 +127,7 @@ enum launch_obstacle {
 struct launch_program {
     char *path;             /* the binary that runs in the end; the name as given if it was not found */
     char *script;           /* the script whose interpreter `path` is; NULL: none */
+    bool has_no_line;       /* the script names no interpreter: the shell runs it */
     struct elf_facts facts; /* of `path` */
     enum launch_obstacle obstacle;
 };
@@ -134,6 +138,8 @@ extern const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT];
 /* Finds the program as execvp(3) does, follows "#!" lines, also through env(1), and looks for an obstacle. Prints
  * nothing. */
 void launch_program_judge(const char *name, const char *library, struct launch_program *program);
+/* Returns whether a name is that of a file that Python runs, by its suffix. */
+bool launch_program_is_python(const char *name);
 /* Prints why a program cannot be run, and what was probably meant, in one line on stderr. `failure` is the errno of
  * execvp(3). Returns the exit code: LAUNCH_NOT_FOUND or LAUNCH_NOT_EXECUTABLE. */
 int launch_program_say_failed(const char *tool, const char *name, int failure);

@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     launch_pressure_inside(argv);
     launch_raise_inside(argv);
     check_answer_inside(argv);
-    argc = launch_subcommand(argc, argv);
+    argc = launch_subcommand(&launch, argc, argv);
     launch_parse(&launch, argc, argv);
     if (launch.is_check && launch.complaints == 0)
         return check_run(&launch);

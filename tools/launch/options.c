@@ -116,6 +116,17 @@ static error_t check_together(const struct launch *launch)
     return 0;
 }
 
+/* Asks for what is missing, by what was typed. */
+static error_t ask_for_argument(const struct launch *launch)
+{
+    if (launch->set_job != NULL || launch->is_set)
+        fprintf(stderr, "sparkguard: %s: which %s? for example: sparkguard %s train limit=60G\n", launch_set_name,
+                launch->set_job != NULL ? "value" : "job", launch_set_name);
+    else
+        fputs("sparkguard: which program? for example: sparkguard python3 train.py\n", stderr);
+    return EINVAL;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     static char one[] = "1";
@@ -138,20 +149,16 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* getopt's error line is enough; drops argp's two further lines about --help */
         return 0;
-    case ARGP_KEY_ARG: /* the program; all further arguments belong to it */
+    case ARGP_KEY_ARG: /* the program, or what is to be set; all further arguments belong to it */
+        if (launch->is_set && launch->set_job == NULL) {
+            launch->set_job = argument;
+            return 0;
+        }
         launch->program = state->argv + state->next - 1;
         state->next = state->argc;
         return 0;
-    case ARGP_KEY_NO_ARGS:
-        if (launch->is_check)
-            return 0;
-        fputs(launch->set_job != NULL
-                  ? "sparkguard: --set: which value? for example: sparkguard --set train limit=60G\n"
-                  : "sparkguard: which program? for example: sparkguard python3 train.py\n",
-              stderr);
-        return EINVAL;
     case ARGP_KEY_END:
-        return check_together(launch);
+        return launch->program == NULL && !launch->is_check ? ask_for_argument(launch) : check_together(launch);
     default:
         if (key >= KEY_CLAIM && key < KEY_CLAIM + CLAIM_OPTION_COUNT) {
             take_claim(launch, (enum launch_claim_option)(key - KEY_CLAIM), argument);

@@ -23,7 +23,7 @@
 /* How long requests that are under way are waited for. */
 #define UNDER_WAY_NS UINT64_C(900000000)
 
-/* The first argument of the process that raises the claim, with the claim's new size. */
+/* The first argument of the process that raises the claim, with the claim's new size and launch_set_name. */
 #define RAISE_INSIDE "--in-raise="
 
 /* Runs in the child. */
@@ -31,17 +31,17 @@ static void become_raiser(const struct launch *launch, uint64_t bytes)
 {
     char *why, *library = launch_find_library(launch, &why);
     if (library == NULL) {
-        fprintf(stderr, "sparkguard: --set: %s\n", why);
+        fprintf(stderr, "sparkguard: %s: %s\n", launch_set_name, why);
         _exit(SET_NOT_ALLOWED);
     }
-    char *arguments[] = {launch_own_path(), text_format(RAISE_INSIDE "%" PRIu64, bytes), NULL};
+    char *arguments[] = {launch_own_path(), text_format(RAISE_INSIDE "%" PRIu64 ",%s", bytes, launch_set_name), NULL};
     unsetenv(sg_option_table[SG_OPTION_LIMIT].variable); /* this process's, not the job's */
     unsetenv(sg_option_table[SG_OPTION_MODE].variable);
     setenv(sg_option_table[SG_OPTION_JOB].variable, launch->set_job, 1);
     setenv(sg_option_table[SG_OPTION_DIR].variable, launch->directory, 1);
     launch_preload(library);
     execv(arguments[0], arguments);
-    fprintf(stderr, "sparkguard: --set: cannot run %s: %s\n", arguments[0], strerror(errno));
+    fprintf(stderr, "sparkguard: %s: cannot run %s: %s\n", launch_set_name, arguments[0], strerror(errno));
     _exit(SET_NOT_ALLOWED);
 }
 
@@ -57,9 +57,9 @@ int launch_raise(const struct launch *launch, uint64_t bytes)
         if (errno != EINTR)
             child = -1;
     if (child < 0)
-        fprintf(stderr, "sparkguard: --set: cannot start a process: %s\n", strerror(errno));
+        fprintf(stderr, "sparkguard: %s: cannot start a process: %s\n", launch_set_name, strerror(errno));
     else if (!WIFEXITED(status))
-        fputs("sparkguard: --set: the process that raises the claim was killed\n", stderr);
+        fprintf(stderr, "sparkguard: %s: the process that raises the claim was killed\n", launch_set_name);
     return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : SET_NOT_ALLOWED;
 }
 
@@ -74,17 +74,18 @@ static int raise_claim(uint64_t bytes)
     if (failure == 0)
         return 0;
     if (failure == EAGAIN)
-        fprintf(stderr, "sparkguard: --set: the claim cannot be raised to %s now: %s more can be claimed; ", size,
-                text_size(most, bytes_less(order.usable_bytes, order.reserve_bytes)));
+        fprintf(stderr, "sparkguard: %s: the claim cannot be raised to %s now: %s more can be claimed; ",
+                launch_set_name, size, text_size(most, bytes_less(order.usable_bytes, order.reserve_bytes)));
     else if (failure == E2BIG)
-        fprintf(stderr, "sparkguard: --set: %s can never be claimed here, at most %s; ", size,
+        fprintf(stderr, "sparkguard: %s: %s can never be claimed here, at most %s; ", launch_set_name, size,
                 text_size(most, order.most_bytes));
     else if (failure == EXDEV)
-        fputs("sparkguard: --set: the job claims in a cgroup that this process is not in, and only from there can the "
-              "claim be raised; ",
-              stderr);
+        fprintf(stderr,
+                "sparkguard: %s: the job claims in a cgroup that this process is not in, and only from there can the "
+                "claim be raised; ",
+                launch_set_name);
     else
-        fprintf(stderr, "sparkguard: --set: the claim cannot be raised: %s; ",
+        fprintf(stderr, "sparkguard: %s: the claim cannot be raised: %s; ", launch_set_name,
                 failure == ENOENT      ? "the job has none any more"
                 : failure == ECANCELED ? "others keep changing it"
                 : failure == ENOLCK    ? "the processes here share no memory (see sparkguard-doctor)"
@@ -96,7 +97,10 @@ static int raise_claim(uint64_t bytes)
 
 void launch_raise_inside(char **argv)
 {
+    static char name[8];
     uint64_t bytes;
-    if (argv[1] != NULL && sscanf(argv[1], RAISE_INSIDE "%" SCNu64, &bytes) == 1)
-        _exit(raise_claim(bytes));
+    if (argv[1] == NULL || sscanf(argv[1], RAISE_INSIDE "%" SCNu64 ",%7s", &bytes, name) != 2)
+        return;
+    launch_set_name = name;
+    _exit(raise_claim(bytes));
 }

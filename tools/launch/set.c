@@ -15,6 +15,7 @@
 #include "common/bad_value.h"
 #include "common/bytes.h"
 #include "common/procfs.h"
+#include "common/suggest.h"
 #include "common/text.h"
 #include "launch/bounds.h"
 #include "launch/launch.h"
@@ -41,41 +42,46 @@ static uint64_t base_of(const struct model *model, bool is_limit)
     return is_limit && reserve != SG_UNKNOWN ? bytes_less(machine, reserve) : machine;
 }
 
+static const char *const names[] = {"limit", "reserve", "claim"};
+enum { LIMIT, RESERVE, CLAIM, NAME_COUNT };
+
+/* Says that a word sets nothing, with the name that it nearly has. */
+static void complain_of_word(const char *text)
+{
+    char *printable = text_printable(text, false), *name = text_copy(text, strcspn(text, "="));
+    const char *near = text[strlen(name)] == '=' ? suggest_word(name, names, NAME_COUNT) : NULL;
+    if (near != NULL && strcmp(near, name) != 0)
+        fprintf(stderr, "sparkguard: %s: %s sets nothing; did you mean %s%s? nothing is changed\n", launch_set_name,
+                printable, near, strchr(printable, '='));
+    else
+        fprintf(stderr,
+                "sparkguard: %s: %s is not limit=SIZE, limit=none, reserve=SIZE, claim=SIZE or claim=none; nothing is "
+                "changed\n",
+                launch_set_name, printable);
+}
+
 /* Returns false, after a message on stderr, if the text is not NAME=VALUE with a name and a value that can be set. */
 static bool take(struct order *order, const struct model *model, const char *text)
 {
-    static const struct {
-        const char *name;
-        size_t offset;
-    } words[] = {{"limit", offsetof(struct order, limit_bytes)},
-                 {"reserve", offsetof(struct order, reserve_bytes)},
-                 {"claim", offsetof(struct order, claim_bytes)}};
-    const char *equals = strchr(text, '=');
+    uint64_t *const words[NAME_COUNT] = {&order->limit_bytes, &order->reserve_bytes, &order->claim_bytes};
+    const size_t length = strcspn(text, "=");
     struct sg_size size;
+    int which = 0;
     if (strcmp(text, "--force") == 0)
         return order->is_forced = true;
-    for (size_t i = 0; equals != NULL && i < sizeof words / sizeof words[0]; i++) {
-        bool is_limit = words[i].offset == offsetof(struct order, limit_bytes),
-             is_claim = words[i].offset == offsetof(struct order, claim_bytes);
-        if (strlen(words[i].name) != (size_t)(equals - text) ||
-            strncmp(text, words[i].name, (size_t)(equals - text)) != 0)
-            continue;
-        uint64_t *word = (uint64_t *)(void *)((char *)order + words[i].offset);
-        bool is_none = strcmp(equals + 1, "none") == 0;
-        if ((is_none && !is_limit && !is_claim) || sg_parse_size(equals + 1, &size) != 0)
-            break;
-        if (is_limit || is_claim)
-            bad_value_warn_of_zero("sparkguard", is_limit ? "limit" : "claim", equals + 1);
-        uint64_t bytes = sg_size_of(size, base_of(model, is_limit));
-        *word = bytes != 0 ? bytes : is_limit || is_claim ? SG_UNKNOWN : 1; /* 0: not set */
-        return true;
+    while (which < NAME_COUNT && (strlen(names[which]) != length || strncmp(text, names[which], length) != 0))
+        which++;
+    const char *value = text[length] == '=' ? text + length + 1 : "";
+    bool is_none = strcmp(value, "none") == 0;
+    if (which == NAME_COUNT || (is_none && which == RESERVE) || sg_parse_size(value, &size) != 0) {
+        complain_of_word(text);
+        return false;
     }
-    char *printable = text_printable(text, false);
-    fprintf(stderr,
-            "sparkguard: --set: %s is not limit=SIZE, limit=none, reserve=SIZE, claim=SIZE or claim=none; nothing is "
-            "changed\n",
-            printable);
-    return false;
+    if (which != RESERVE)
+        bad_value_warn_of_zero("sparkguard", names[which], value);
+    uint64_t bytes = sg_size_of(size, base_of(model, which == LIMIT));
+    *words[which] = bytes != 0 ? bytes : which != RESERVE ? SG_UNKNOWN : 1; /* 0: not set */
+    return true;
 }
 
 /* The job that is to change. */
@@ -144,7 +150,7 @@ static int choose(const struct model *model, const char *name, struct chosen *ch
 static int complain(int code, const char *job)
 {
     char *printable = text_printable(job, false);
-    fprintf(stderr, "sparkguard: --set: ");
+    fprintf(stderr, "sparkguard: %s: ", launch_set_name);
     fprintf(stderr,
             code == SET_NOT_ALLOWED ? "job %s runs for another user"
             : code == SET_SEVERAL   ? "several users run a job %s: call this tool as one of them (setpriv --reuid=USER)"
@@ -158,7 +164,8 @@ static int complain(int code, const char *job)
 static int raise_claim(const struct launch *launch, uid_t owner, uint64_t bytes, uint64_t machine_bytes)
 {
     if (owner != geteuid()) {
-        fputs("sparkguard: --set: only the job's user can raise its claim; nothing is changed\n", stderr);
+        fprintf(stderr, "sparkguard: %s: only the job's user can raise its claim; nothing is changed\n",
+                launch_set_name);
         return SET_NOT_ALLOWED;
     }
     return launch_bounds_allow(owner, bytes, 0, machine_bytes) ? launch_raise(launch, bytes) : SET_NOT_ALLOWED;
@@ -172,7 +179,7 @@ static int set_claim(const struct launch *launch, const struct chosen *job, uint
         return raise_claim(launch, job->owner, bytes, machine_bytes);
     if (failure == 0)
         return 0;
-    fputs("sparkguard: --set: the job has no claim; nothing is changed\n", stderr);
+    fprintf(stderr, "sparkguard: %s: the job has no claim; nothing is changed\n", launch_set_name);
     return SET_NOT_ALLOWED;
 }
 
@@ -191,7 +198,7 @@ static int apply(const struct launch *launch, const struct chosen *job, const st
     if (failure == -ENOENT)
         return complain(SET_NO_JOB, launch->set_job);
     if (failure != 0)
-        fprintf(stderr, "sparkguard: --set: the job cannot be changed now: %s; nothing is changed\n",
+        fprintf(stderr, "sparkguard: %s: the job cannot be changed now: %s; nothing is changed\n", launch_set_name,
                 failure == -EBUSY    ? "another sparkguard --set is at work"
                 : failure == -ENOSPC ? "the machine's ledger is full"
                                      : strerror(-failure));
@@ -210,12 +217,14 @@ static bool check_limit(const struct order *order, const struct chosen *job, con
     char *printable = text_printable(name, false);
     text_size(limit, bytes);
     if (bytes < SG_LIMIT_LEAST && bytes < 1024)
-        fprintf(stderr, "sparkguard: --set: limit=%" PRIu64 " is %s; did you mean %" PRIu64 "G?", bytes, limit, bytes);
+        fprintf(stderr, "sparkguard: %s: limit=%" PRIu64 " is %s; did you mean %" PRIu64 "G?", launch_set_name, bytes,
+                limit, bytes);
     else if (bytes < SG_LIMIT_LEAST)
-        fprintf(stderr, "sparkguard: --set: a limit of %s is less than any program needs (16 MiB);", limit);
+        fprintf(stderr, "sparkguard: %s: a limit of %s is less than any program needs (16 MiB);", launch_set_name,
+                limit);
     else
-        fprintf(stderr, "sparkguard: --set: job %s holds %s, more than %s: its next requests would be refused;",
-                printable, text_size(held, job->held_bytes), limit);
+        fprintf(stderr, "sparkguard: %s: job %s holds %s, more than %s: its next requests would be refused;",
+                launch_set_name, printable, text_size(held, job->held_bytes), limit);
     fputs(" nothing is changed (--force sets it)\n", stderr);
     return false;
 }

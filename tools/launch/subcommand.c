@@ -24,9 +24,11 @@ static const struct subcommand {
     {"sweep", "sparkguard-sweep", NULL},
     {"doctor", "sparkguard-doctor", NULL},
     {"check", NULL, "--check"},
-    {"set", NULL, "--set"},
+    {"set", NULL, NULL},
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
+
+const char *launch_set_name = "--set";
 
 /* Becomes the tool that lies beside this one, whatever PATH has. It calls itself as this one was called, so that its
  * messages name what can be typed. */
@@ -49,7 +51,7 @@ static void become(const char *tool, int argc, char **argv, const char *option)
     exit(LAUNCH_FAILED);
 }
 
-int launch_subcommand(int argc, char **argv)
+int launch_subcommand(struct launch *launch, int argc, char **argv)
 {
     for (const struct subcommand *each = subcommands; argc > 1 && each < subcommands + SUBCOMMAND_COUNT; each++) {
         if (strcmp(argv[1], each->name) != 0)
@@ -59,6 +61,10 @@ int launch_subcommand(int argc, char **argv)
         if (each->option != NULL) {
             argv[1] = text_copy(each->option, strlen(each->option));
             return argc;
+        }
+        if (strcmp(each->name, "set") == 0) {
+            launch_set_name = each->name;
+            launch->is_set = true;
         }
         memmove(argv + 1, argv + 2, ((size_t)argc - 1) * sizeof *argv);
         return argc - 1;

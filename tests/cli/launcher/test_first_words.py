@@ -22,7 +22,6 @@ def run(tools, *words, cwd=None, **extra):
         ("sweep", ["sparkguard-sweep"]),
         ("doctor", ["sparkguard-doctor"]),
         ("check", ["sparkguard", "--check"]),
-        ("set", ["sparkguard", "--set"]),
     ],
 )
 @pytest.mark.parametrize("argument", ["--frobnicate", "--version", "--json"])
@@ -34,6 +33,31 @@ def test_a_subcommand_is_the_tool_of_that_name(tools, tmp_path, word, tool, argu
     there = {"cwd": tmp_path, "SPARKGUARD_DIR": str(tmp_path / "live")}
     short, long = run(tools, "sparkguard", word, argument, **there), run(tools, *tool, argument, **there)
     assert (short.returncode, short.stdout, short.stderr) == (long.returncode, long.stdout, long.stderr)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["set"], "set: which job? for example: sparkguard set train limit=60G"),
+        (["set", "--force"], "set: which job? for example: sparkguard set train limit=60G"),
+        (["set", "train"], "set: which value? for example: sparkguard set train limit=60G"),
+        (["--set", "train"], "--set: which value? for example: sparkguard --set train limit=60G"),
+        (["set", "train", "limt=64G"], "set: limt=64G sets nothing; did you mean limit=64G? nothing is changed"),
+        (["--set", "train", "reserv=64G"], "--set: reserv=64G sets nothing; did you mean reserve=64G? nothing is changed"),
+        (["set", "train", "limit=much"], "set: limit=much is not limit=SIZE, limit=none, reserve=SIZE, claim=SIZE or claim=none; nothing is changed"),
+        (["set", "train", "limit"], "set: limit is not limit=SIZE, limit=none, reserve=SIZE, claim=SIZE or claim=none; nothing is changed"),
+    ],
+)
+def test_what_lacks_or_is_nearly_right_of_set_is_told_as_typed(tools, tmp_path, words, said):
+    done = run(tools, "sparkguard", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"sparkguard: {said}\n")
+
+
+def test_set_takes_options_before_and_behind_the_job(tools, tmp_path):
+    for words in (["-q", "train"], ["train", "-q"], ["--force", "--quiet", "train"]):
+        done = run(tools, "sparkguard", "set", *words, "limit=64G", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (1, "sparkguard: set: no process of job train runs and shares; nothing is changed\n")
+    assert run(tools, "sparkguard", "set", "--help").stdout == run(tools, "sparkguard", "--help").stdout
 
 
 def test_run_is_the_default(launcher):
