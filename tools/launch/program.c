@@ -120,6 +120,7 @@ void launch_program_judge(const char *name, const char *library, struct launch_p
             return;
         /* execvp(3) gives a text without "#!" to the shell */
         bool has_line = program->facts.script_line[0] != '\0';
+        program->has_no_line = !has_line;
         next = has_line ? interpreter_of(program->facts.script_line) : text_copy("/bin/sh", SIZE_MAX);
         if (program->script == NULL)
             program->script = program->path;
@@ -140,15 +141,21 @@ static char *missing_interpreter(const char *program)
     return is_missing ? text_copy(interpreter, sizeof interpreter) : NULL;
 }
 
+bool launch_program_is_python(const char *name)
+{
+    struct stat status;
+    const char *suffix = strrchr(name, '.');
+    return suffix != NULL && strcmp(suffix, ".py") == 0 && stat(name, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 /* Returns what was probably meant by a program that cannot be run, NULL if nothing is near. */
 static char *probably_meant(const char *tool, const char *name, int failure)
 {
     bool is_launcher = strcmp(tool, "sparkguard") == 0;
     const char *before = is_launcher ? "sparkguard " : "";
     struct stat status;
-    const char *suffix = strrchr(name, '.');
     bool is_file = stat(name, &status) == 0 && S_ISREG(status.st_mode);
-    if (is_file && suffix != NULL && strcmp(suffix, ".py") == 0)
+    if (launch_program_is_python(name))
         return text_format("%spython3 %s", before, name);
     if (failure != ENOENT || strchr(name, '/') != NULL)
         return NULL;

@@ -265,6 +265,23 @@ def test_a_text_without_an_interpreter_is_the_shells(checker):
     assert checker.line("program", path)["sentence"] == f"{path}, run by /bin/sh"
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o755])
+def test_a_script_of_python_is_told_with_what_to_check_instead(checker, mode):
+    """Whether it cannot be started, or the shell would run it. A name that is nowhere is no script."""
+    train = checker.scratch / "train.py"
+    train.write_text("print(1)\n")
+    train.chmod(mode)
+    line = checker.line("program", train, status=1 if mode == 0o644 else 0)
+    told = [f"{train} is a script, not a program"] if mode == 0o644 else [f"{train} would be run by /bin/sh: it has no line #!/usr/bin/python3"]
+    advice = f"sparkguard --check python3 checks what runs it, and sparkguard python3 {train} runs it"
+    assert [line["sentence"]] == told and line["advice"] == advice and line["state"] == ("failure" if mode == 0o644 else "warning")
+    train.write_text("#!/usr/bin/python3\nprint(1)\n")
+    if mode == 0o755:
+        assert checker.line("program", train)["state"] == "ok"
+    train.unlink()
+    assert checker.line("program", train, status=1)["sentence"] == f"{train} was not found"
+
+
 def test_a_script_whose_interpreter_is_missing_is_told(checker):
     path = script(checker, "#!/nowhere/python3")
     assert checker.line("program", path, status=1)["sentence"] == "/nowhere/python3 was not found"
@@ -276,7 +293,7 @@ def test_a_script_that_is_its_own_interpreter_cannot_be_started(checker):
 
 
 def test_a_program_that_cannot_be_started_is_told(checker):
-    plain = checker.scratch / "plain.py"
+    plain = checker.scratch / "plain"
     plain.write_text("print(1)\n")
     assert "cannot be executed" in checker.line("program", plain, status=1)["sentence"]
     assert "cannot be executed" in checker.line("program", checker.scratch, status=1)["sentence"]

@@ -50,13 +50,32 @@ static const char *advice_about(enum launch_obstacle obstacle)
     return advice[obstacle];
 }
 
+/* A script without a first line that names Python, and what to type instead. */
+static void add_python_script(struct check *check, const char *name)
+{
+    const struct launch_program *program = &check->program;
+    char *advice =
+        text_format("sparkguard --check python3 checks what runs it, and sparkguard python3 %s runs it", name);
+    if (program->obstacle == LAUNCH_NO_OBSTACLE)
+        check_add(check, "program", FINDING_WARNING, advice, "%s would be run by %s: it has no line #!/usr/bin/python3",
+                  program->script, program->path);
+    else
+        check_add(check, "program", FINDING_DANGER, advice, "%s is a script, not a program", name);
+}
+
 void check_loading_program(struct check *check)
 {
     static const char id[] = "program";
+    const char *name = check->has_program ? check->launch->program[0] : "";
+    enum launch_obstacle obstacle = check->program.obstacle;
+    bool is_unstartable = obstacle == LAUNCH_NOWHERE || obstacle == LAUNCH_UNSTARTABLE;
+    bool is_shells = obstacle == LAUNCH_NO_OBSTACLE && check->program.script != NULL && check->program.has_no_line;
     const struct launch_program *program = &check->program;
     const char *path = program->path;
     struct elf_facts ours;
-    if (!check->has_program) {
+    if ((is_unstartable || is_shells) && launch_program_is_python(name)) {
+        add_python_script(check, name);
+    } else if (!check->has_program) {
         check_add(check, id, FINDING_NONE, NULL, "none given; this tool stands for it (sparkguard --check PROGRAM)");
     } else if (program->obstacle == LAUNCH_FOREIGN && elf_read(check->library, &ours)) {
         check_add(check, id, FINDING_DANGER, advice_about(LAUNCH_FOREIGN),
