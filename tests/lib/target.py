@@ -19,8 +19,11 @@ SLOWER = 5 if IS_SLOW else 1
 
 
 def patience(seconds):
-    """How long to wait, on a machine that others use, for what takes a quiet one far fewer seconds: only what hangs is ended by it."""
-    return seconds * SLOWER * max(1.0, os.getloadavg()[0] / os.cpu_count())
+    """How long to wait, on a machine that others use, for what takes a quiet one far fewer seconds: only what hangs is ended by it.
+
+    Eight times at most: a test that hangs (240 s) ends before its step of .ci/run does (2700 s), so that it is named.
+    """
+    return seconds * min(8.0, SLOWER * max(1.0, os.getloadavg()[0] / os.cpu_count()))
 
 
 EMULATORS_THREADS = 1 if IS_EMULATED else 0  # qemu has one in every process
