@@ -10,11 +10,12 @@ from doctor_tree import Doctor
 ROOT = Path(__file__).resolve().parents[3]
 CHECK = """
 #include "doctor/doctor.h"
-static void check_%(name)s(struct doctor *doctor)
+static void check_%(name)s(struct doctor *doctor, struct finding *finding)
 {
-    doctor_add(doctor, "%(name)s", DOCTOR_FINE, "It is %(name)s.")->why = "x";
+    (void)doctor;
+    finding_say(finding, FINDING_FINE, NULL, "It is %(name)s.");
 }
-DOCTOR_CHECK(%(place)d, check_%(name)s);
+DOCTOR_CHECK(%(place)d, check_%(name)s, "%(name)s", "x");
 """
 
 
