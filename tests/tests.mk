@@ -258,7 +258,7 @@ test-anywhere: ## make demo and make test on fresh Debian 12 and 13, as root and
 
 test-dist: ## what make release left in dist/: another clone makes the same bytes; apt and pip install it in fresh systems, arm64 under qemu-user
 	$(Q)scripts/install-deps build release ecosystem
-	$(Q)tests/dist || [[ $$? -eq 77 ]]
+	$(Q)tests/dist || [[ $$? -eq 77 && -z "$${CI-}" ]] # publishing depends on it there
 .PHONY: test-dist
 
 test-drivers: ## the hooks against later CUDA headers and real drivers' exports: downloads both into .deps

@@ -143,6 +143,11 @@ def test_the_workflow_runs_the_targets_of_the_makefile():
     workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
     jobs = workflow["jobs"]
     commands = {name: [step.get("run") for step in job["steps"]] for name, job in jobs.items()}
-    assert "make release" in commands["build"] and "make test" in commands["test-arm64"]
-    assert jobs["test-arm64"]["runs-on"].endswith("-arm") and set(jobs["publish"]["needs"]) == {"build", "test-arm64"}
+    assert "make release" in commands["build"] and "make test-dist" in commands["test-dist"]
+    assert all("make test" in commands[name] for name in ("test", "test-arm64"))
+    assert jobs["test-arm64"]["runs-on"].endswith("-arm") and not jobs["test"]["runs-on"].endswith("-arm")
+    assert set(jobs["publish"]["needs"]) == set(jobs) - {"publish"}, "nothing is published that a job has not passed"
+    targets = "".join((ROOT / name).read_text() for name in ("Makefile", "scripts/package.mk", "tests/tests.mk"))
+    for command in (word for words in commands.values() for word in words if word and word.startswith("make ")):
+        assert re.search(rf"^{command.split()[1]}:", targets, re.MULTILINE), command
     assert workflow["permissions"] == {"contents": "read"} and jobs["publish"]["permissions"] == {"contents": "write"}
