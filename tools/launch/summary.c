@@ -313,16 +313,11 @@ char *launch_start_text(const struct launch *launch)
     if (launch->is_quiet || !launch->is_new_job || !launch->is_guarded || isatty(STDERR_FILENO) != 1)
         return NULL;
     const struct sg_observation seen = observe(launch);
-    const struct sg_observed_constraint *tightest = &seen.at[0];
-    for (uint32_t i = 1; i < seen.count; i++)
-        if (bytes_less(seen.at[i].usable_bytes, seen.at[i].reserve_bytes) <
-            bytes_less(tightest->usable_bytes, tightest->reserve_bytes))
-            tightest = &seen.at[i];
     const char *mode = getenv(sg_option_table[SG_OPTION_MODE].variable);
     const char *what = mode != NULL && strcmp(mode, "observe") == 0 ? "observed, nothing is refused" : "guarded";
     if (!seen.is_known)
         return text_format("sparkguard: %s (sparkguard-report)\n", what);
     return text_format("sparkguard: %s; %s may be taken, %s stay free (sparkguard-report)\n", what,
                        text_size(room, bytes_min(seen.host_bytes, seen.left_bytes)),
-                       text_size(reserve, tightest->reserve_bytes));
+                       text_size(reserve, model_tightest(&seen)->reserve_bytes));
 }

@@ -167,23 +167,31 @@ static bool fill_kernel(struct model_machine *machine, const struct sg_observati
     return has_total && has_available && observed->is_known;
 }
 
-/* Fills usable, reserve and floor from the constraint with the least headroom, and what could be had of an empty
- * machine. */
-static void choose_tightest(struct model_machine *machine, const struct sg_observation *observed)
+/* What a constraint has above its reserve; negative below it. */
+static int64_t room_of(const struct sg_observed_constraint *constraint)
 {
-    int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < observed->count; i++) {
-        const struct sg_observed_constraint *constraint = &observed->at[i];
-        int64_t headroom = (int64_t)constraint->usable_bytes - (int64_t)constraint->reserve_bytes;
+    return (int64_t)constraint->usable_bytes - (int64_t)constraint->reserve_bytes;
+}
+
+const struct sg_observed_constraint *model_tightest(const struct sg_observation *observed)
+{
+    const struct sg_observed_constraint *tightest = &observed->at[0];
+    for (uint32_t i = 1; i < observed->count; i++)
+        if (room_of(&observed->at[i]) < room_of(tightest))
+            tightest = &observed->at[i];
+    return tightest;
+}
+
+/* Fills usable, reserve and floor, and what could be had of an empty machine. */
+static void fill_constraints(struct model_machine *machine, const struct sg_observation *observed)
+{
+    const struct sg_observed_constraint *tightest = model_tightest(observed);
+    machine->usable_bytes = tightest->usable_bytes;
+    machine->reserve_bytes = tightest->reserve_bytes;
+    machine->floor_bytes = tightest->floor_bytes;
+    for (uint32_t i = 0; i < observed->count; i++)
         machine->most_bytes =
-            bytes_min(machine->most_bytes, bytes_less(constraint->limit_bytes, constraint->reserve_bytes));
-        if (headroom >= least)
-            continue;
-        least = headroom;
-        machine->usable_bytes = constraint->usable_bytes;
-        machine->reserve_bytes = constraint->reserve_bytes;
-        machine->floor_bytes = constraint->floor_bytes;
-    }
+            bytes_min(machine->most_bytes, bytes_less(observed->at[i].limit_bytes, observed->at[i].reserve_bytes));
 }
 
 /* ---- what the processes say -------------------------------------------------------------------------------------- */
@@ -286,5 +294,5 @@ void model_machine_fill(struct model *model)
     if (!is_known)
         return;
     machine->device_room_bytes = machine->unified != 0 ? observed->device_bytes : SG_UNKNOWN;
-    choose_tightest(machine, observed);
+    fill_constraints(machine, observed);
 }

@@ -339,6 +339,8 @@ bool model_scope_is_narrow(const struct model_scope *scope);
 /* machine.c: asks the core about a directory, whose segments have been read; -1: no directory. */
 void model_machine_observe(struct model *model, int directory, const struct model_directory *from);
 void model_machine_fill(struct model *model);
+/* Returns the machine or the cgroup with the least room: what is usable above its reserve. Never NULL. */
+const struct sg_observed_constraint *model_tightest(const struct sg_observation *observed);
 void model_unguarded_fill(struct model *model, bool wants_devices);
 /* Returns the machine's memory that a process takes, as far as it is known: its device memory too, unless that is known
  * to be a discrete GPU's. */

@@ -1,9 +1,11 @@
 """What people type first: a subcommand, a script, another tool's name of an option, a word that is nearly right."""
 
+import json
 import re
 import subprocess
 
 import pytest
+from lib.machine import GIB, Machine
 from screen import all_shown
 
 
@@ -202,6 +204,15 @@ def test_on_a_terminal_a_job_begins_with_a_line(launcher):
     assert sum(START.match(line) is not None for line in lines) == 1 and "ran" in lines
     (limited,) = filter(None, map(START.match, on_a_terminal(launcher, "--limit=64M", "--reserve=1G", "true")))
     assert limited.groups() == ("64.0 MiB", "1.0 GiB")
+
+
+@pytest.mark.parametrize("current, kept", [(15, "4.0 GiB"), (10, "8.0 GiB")])
+def test_the_line_names_the_reserve_of_what_has_the_least_room(launcher, report, tmp_path, current, kept):
+    """As the report does, where machine and cgroup both have less than they keep."""
+    machine = Machine(tmp_path / "root", available=7 * GIB, cgroup="0::/box").v2("", current=0).v2("/box", maximum=16 * GIB, current=current * GIB)
+    env = {"SPARKGUARD_SYSTEM_ROOT": str(machine.root), "SPARKGUARD_RESERVE": "8G"}
+    assert f"sparkguard: guarded; 0 B may be taken, {kept} stay free (sparkguard-report)" in on_a_terminal(launcher, "true", **env)
+    assert f"{json.loads(report.run('--json', **env).stdout)['machine']['reserve_bytes'] / GIB:.1f} GiB" == kept
 
 
 def test_a_launcher_in_a_job_does_not_repeat_the_line(launcher):
