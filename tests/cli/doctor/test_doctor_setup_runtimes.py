@@ -114,8 +114,16 @@ def test_a_default_runtime_that_is_wrapped_already_is_found_behind_its_wrapper(r
 
 def test_what_cannot_be_wrapped_is_named_and_left(root):
     odd = "a'$(touch x)\n"
-    root.write("usr/bin/runsc", "", 0o755)
+    for program in ("runsc", "crun-vm", "sandboxed"):
+        root.write(f"usr/bin/{program}", "", 0o755)
+    (root.path / "usr/bin/krun").symlink_to("crun")
+    (root.path / "opt/renamed").mkdir(parents=True)
+    (root.path / "opt/renamed/runc").symlink_to("../../usr/bin/runsc")
     runtimes = {
+        "crun-vm": {"path": "/usr/bin/crun-vm"},
+        "krun": {"path": "/usr/bin/krun"},
+        "renamed": {"path": "/opt/renamed/runc"},
+        "unknown": {"path": "/usr/bin/sandboxed"},
         odd: {"path": "runc"},
         "../x": {"path": "runc"},
         "absent": {"path": "/opt/absent"},

@@ -257,25 +257,35 @@ END
     miss "$1: $wrapper cannot be executed; what would name it is left as it is"
     return 1
 }
+# Whether a runtime runs containers on the kernel of this machine, where the library and its directory mean something: its program and
+# the file that its links lead to both have a name that is known for that. krun is a link to crun, and starts virtual machines.
+is_known() { # PROGRAM
+    for each in "$1" "$(readlink -f "$root$1")"; do
+        case ${each##*/} in runc | crun | youki | nvidia-container-runtime | nvidia-container-runtime.*) ;; *) return 1 ;; esac
+    done
+}
 wrap() { # ENGINE NEXT: the default runtime
     if [ "${2#/}" = "$2" ]; then
         miss "$1: its default runtime is not installed"
     elif is_own "$2"; then
         miss "$1: its default runtime, $2, is sparkguard-runtime already; that stays"
+    elif ! is_known "$2"; then
+        miss "$1: its default runtime, $2, is not runc, crun, youki or nvidia-container-runtime; that stays"
     else
         put_wrapper "$1" "$2"
         return
     fi
     return 1
 }
-# Another runtime is wrapped under its own name, and noted in $others. One with a kernel of its own for its programs is left.
+# Another runtime is wrapped under its own name, and noted in $others.
 wrap_other() { # ENGINE NAME WRITTEN, a path, a name, or a wrapper of ours
     case $2,$3 in */*,* | *[!a-zA-Z0-9/,._+-]* | *,*,*) return 1 ;; esac
     other=$3 behind=''
     [ "$3" != "$(wrapper_of "$1" "$2")" ] || other=$(written "$3")
     [ -z "$other" ] || behind=$(program "$other")
-    case $behind in '' | */runsc* | */kata* | */krun*) return 1 ;; esac
+    [ -n "$behind" ] || return 1
     ! is_own "$behind" || return 0
+    is_known "$behind" || return 1
     put_wrapper "$1" "$behind" "$2" "$other" && others="$others,$2=$other"
 }
 list_others() { # ENGINE: the runtimes that are wrapped, as wrap_other notes them
