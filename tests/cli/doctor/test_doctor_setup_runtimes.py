@@ -142,6 +142,30 @@ def test_what_cannot_be_wrapped_is_named_and_left(root):
     assert [path.name for path in (root.path / WRAPPERS).glob("docker-*")] == ["docker-runtime"]
 
 
+def test_a_default_runtime_that_is_not_known_is_named_and_stays(root):
+    root.write("usr/bin/runsc", "", 0o755)
+    own = json.dumps({"default-runtime": "gvisor", "runtimes": {"gvisor": {"path": "/usr/bin/runsc"}}})
+    root.write(DAEMON, own)
+    assert "left: docker: its default runtime, /usr/bin/runsc, is not runc, crun, youki or nvidia-container-runtime; that stays" in root.set_up(status=1)
+    assert root.read(DAEMON) == own
+
+
+def test_a_runtime_of_dockers_that_is_called_as_ours_is_kept(root):
+    """Also where it is the default one, and where it was put into the file after a set-up."""
+    for default in ({}, {"default-runtime": "sparkguard"}):
+        own = json.dumps({"runtimes": {"sparkguard": {"path": "/usr/sbin/runc"}}} | default)
+        root.write(DAEMON, own)
+        assert f'left: Docker, /{DAEMON}: it has a runtime "sparkguard" that is not from here; give it another name' in root.set_up(status=1)
+        assert root.read(DAEMON) == own
+        root.undo()
+        assert root.read(DAEMON) == own
+    root.write(DAEMON, DOCKERS)
+    root.set_up()
+    root.write(DAEMON, own)
+    assert root.undo()
+    assert json.loads(root.read(DAEMON)) == json.loads(own)
+
+
 def test_a_key_that_is_spelled_in_another_way_is_left(root):
     root.write(DAEMON, r'{"runtimes": {"nvidi\u0061": {"path": "runc"}, "mine": {"p\u0061th": "runc"}}}')
     said = root.set_up()

@@ -253,10 +253,20 @@ static bool is_default(const struct document *document)
     return name != NULL && strcmp(name, NAME) == 0;
 }
 
+/* Whether it has a runtime of our name that somebody else has made. */
+static bool has_another(const struct document *document)
+{
+    const json_t *runtime = json_object_get(json_object_get(document->root, "runtimes"), NAME);
+    const char *path = json_string_value(json_object_get(runtime, "path"));
+    return runtime != NULL && (path == NULL || strcmp(path, SETUP_WRAPPERS "/docker-runtime") != 0);
+}
+
 /* Takes our part out. What was the default before is it again. */
 static void take(struct document *document, const struct document *earlier)
 {
     json_t *runtimes = json_object_get(document->root, "runtimes");
+    if (has_another(document))
+        return;
     json_object_del(runtimes, NAME);
     if (runtimes_brace(document) > 0)
         remove_member(document, runtimes_brace(document), NAME);
@@ -352,6 +362,10 @@ int setup_daemon_json(const char *what, int fd, int earlier_fd, FILE *stream)
     char *list = text_copy(what, SIZE_MAX), *task = strsep(&list, ",");
     if (!load(fd, &document) || (strcmp(task, "take") == 0 && !load(earlier_fd, &earlier)))
         return SETUP_NONE;
+    if (strcmp(task, "next") == 0 && has_another(&document)) {
+        fputs("it has a runtime \"" NAME "\" that is not from here; give it another name\n", stderr);
+        return SETUP_NONE;
+    }
     if (strcmp(task, "next") == 0)
         return print_next(&document, stream);
     if (strcmp(task, "others") == 0)
