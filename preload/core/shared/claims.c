@@ -332,15 +332,21 @@ uint64_t sg_claims_lent_to(uint64_t job)
 
 /* ---- the claim that this process makes --------------------------------------------------------------------------- */
 
-/* Counts the claims that a user has. `user`: its number plus one. */
-static uint32_t count_of_user(struct sg_registry *registry, uint64_t user)
+/* Whether a user may have one more claim: the first one, or one of half of what other users leave. `user`: its number
+ * plus one. */
+static bool may_claim(struct sg_registry *registry, uint64_t user)
 {
-    uint32_t count = 0;
+    uint32_t own = 0, others = 0;
     for (uint32_t i = 0, used = sg_entry_count(registry); i < used; i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        count += is_of_live_job(entry) && entry->claim_place != 0 && sg_load(&entry->set_user) == user;
+        if (!is_of_live_job(entry) || entry->claim_place == 0)
+            continue;
+        if (sg_load(&entry->set_user) == user)
+            own++;
+        else
+            others++;
     }
-    return count;
+    return own == 0 || 2 * own + others < SG_CLAIM_JOBS;
 }
 
 long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share)
@@ -350,7 +356,7 @@ long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share)
     const uint64_t user = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0) + UINT64_C(1);
     if (registry == NULL)
         return -ENOLCK;
-    if (count_of_user(registry, user) >= SG_CLAIMS_OF_USER)
+    if (!may_claim(registry, user))
         return -EDQUOT;
     const uint64_t place = sg_fetch_add(&registry->claim_places, UINT64_C(1)) + 1;
     const struct sg_job_words words = {.job = sg_own->slot.job_hash,

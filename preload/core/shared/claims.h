@@ -25,10 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum {
-    SG_CLAIM_JOBS = 64,    /* jobs whose claims count, in the order of their entries */
-    SG_CLAIMS_OF_USER = 32 /* claims that a user can have at a time, granted and waiting */
-};
+enum { SG_CLAIM_JOBS = 64 }; /* jobs whose claims count, in the order of their entries */
 
 /* The first reading of what the jobs with claims hold: begin, then sg_peers_sum with sg_claims_read, then keep, before
  * the kernel's figures are read. begin returns false, and the rest is left out, while no claim was ever made. */
@@ -58,8 +55,9 @@ uint64_t sg_claims_lent_to(uint64_t job);
 /* ---- the claim that this process makes ---- */
 
 /* Takes a registry entry for a claim of `bytes` and puts it at the end of the queue. Returns the descriptor whose lock
- * keeps the entry, or -errno; -ENOLCK: this process shares no registry; -EDQUOT: this user has
- * SG_CLAIMS_OF_USER claims. */
+ * keeps the entry, or -errno; -ENOLCK: this process shares no registry; -EDQUOT: this user's
+ * claims, granted and waiting, are half of the SG_CLAIM_JOBS that the claims of other users leave, or more. So
+ * fewer than seven users cannot take them all. */
 long sg_claims_queue(uint64_t bytes, int64_t priority, uint64_t share);
 
 /* The number of queued claims that are decided on before this process's: not those of stopped processes, which have

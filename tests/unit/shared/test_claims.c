@@ -254,17 +254,42 @@ CHILD_TEST(ranges_beyond_a_bound_count_for_each_process)
     CHECK_EQUAL(peers.machine.held_bytes, SG_FILE_CAPACITY * MIB * (1 + SG_ENTRY_CAPACITY / 2 - 1));
 }
 
-CHILD_TEST(user_has_a_bounded_number_of_claims)
+/* Entries first to last - 1 become claims of a user, given by its number plus one. */
+static void claims_of(uint64_t user, unsigned first, unsigned last)
 {
-    const uint64_t user = getuid() + UINT64_C(1);
-    join();
-    for (unsigned i = 1; i <= SG_CLAIMS_OF_USER; i++) {
+    for (unsigned i = first; i < last; i++) {
         struct sg_registry_entry *claim = claim_at(i, GIB);
         claim->claim_place = i;
-        claim->set_user = i == 1 ? user + 1 : user;
+        claim->set_user = user;
     }
-    CHECK(sg_claims_queue(GIB, 0, 1) >= 0); /* the first one is another user's */
+}
+
+static void assert_next_is_the_last(void)
+{
+    CHECK(sg_claims_queue(GIB, 0, 1) >= 0);
     CHECK_EQUAL(sg_claims_queue(GIB, 0, 1), -EDQUOT);
+}
+
+CHILD_TEST(user_has_half_of_the_claims_at_most)
+{
+    join();
+    claims_of(getuid() + UINT64_C(1), 1, SG_CLAIM_JOBS / 2);
+    assert_next_is_the_last();
+}
+
+CHILD_TEST(user_has_half_of_the_claims_that_others_leave)
+{
+    join();
+    claims_of(getuid() + UINT64_C(2), 1, 33);
+    claims_of(getuid() + UINT64_C(1), 33, 33 + 15);
+    assert_next_is_the_last();
+}
+
+CHILD_TEST(first_claim_of_a_user_is_never_too_many)
+{
+    join();
+    claims_of(getuid() + UINT64_C(2), 1, SG_CLAIM_JOBS);
+    assert_next_is_the_last();
 }
 
 CHILD_TEST(helper_is_no_process_of_its_job)
@@ -301,7 +326,9 @@ int main(void)
         cmocka_unit_test(a_job_gets_no_claim_that_would_not_count),
         cmocka_unit_test(search_for_dead_owners_asks_about_a_bounded_number_of_processes),
         cmocka_unit_test(ranges_beyond_a_bound_count_for_each_process),
-        cmocka_unit_test(user_has_a_bounded_number_of_claims),
+        cmocka_unit_test(user_has_half_of_the_claims_at_most),
+        cmocka_unit_test(user_has_half_of_the_claims_that_others_leave),
+        cmocka_unit_test(first_claim_of_a_user_is_never_too_many),
         cmocka_unit_test(helper_is_no_process_of_its_job),
         cmocka_unit_test(process_that_becomes_a_helper_is_one_at_once),
     };
