@@ -396,6 +396,10 @@ USERS = {  # owner, group and mode of the directory; the process's user; usable,
     "closed": ((0, 4711, 0o700), (1000, 1000), (False, False)),
     "group of root": ((0, 0, 0o2770), (1000, 1000), (False, False)),
     "group of the system": ((0, 999, 0o2770), (1000, 1000), (False, False)),
+    "group of the image": ((0, 4712, 0o2770), (1000, 1000), (False, False)),
+    "member of the image's": ((0, 4712, 0o2770), (1000, 4712), (True, False)),
+    "group of a mount": ((0, 4713, 0o2770), (1000, 1000), (False, False)),
+    "group of a user": ((0, 65534, 0o2770), (1000, 1000), (False, False)),
     "another's": ((1001, 4711, 0o2770), (1000, 1000), (False, False)),
 }
 
@@ -405,8 +409,12 @@ def test_a_user_who_shares_gets_the_directory_that_the_library_will_take(image, 
     (owner, group, mode), (uid, gid), (is_usable, is_added) = USERS[case]
     os.chown(runtime.shared, owner, group)
     runtime.shared.chmod(mode)
+    given, mount = tmp_path / "given", {"destination": "/given", "type": "bind", "options": ["bind"]}
+    given.mkdir()
+    os.chown(given, 0, 4713)
+    (image.root / "etc/group").write_text("root:x:0:\nown:x:4712:\n")
     bundle = Bundle(tmp_path / "bundle", image, ["take"])
-    bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": gid}) or sharing(config))
+    bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": gid}) or config["mounts"].append({**mount, "source": str(given)}) or sharing(config))
     runtime.create(bundle, share="yes")
     assert bundle.guarded() == "yes"
     assert bundle.variables().get("SPARKGUARD_DIR") == (SHARED if is_usable else OWN)

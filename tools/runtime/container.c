@@ -179,7 +179,9 @@ static void decide_sharing(struct container *container)
     if (container->sharing.is_usable)
         return;
     char *line = text_format("guarded, but it does not share %s: %s", settings->shared,
-                             why != NULL ? why : "its user cannot use it");
+                             why != NULL                      ? why
+                             : container->sharing.why != NULL ? container->sharing.why
+                                                              : "its user cannot use it");
     log_text(container, line);
 }
 

@@ -151,7 +151,8 @@ char *runtime_program_obstacle(const struct runtime_image *image, const json_t *
 struct runtime_sharing {
     bool is_usable;
     bool needs_group;
-    uint32_t group; /* inside */
+    uint32_t group;  /* inside */
+    const char *why; /* its process does not get the group; NULL: it does, or needs it not */
 };
 
 /* Mounts a tmpfs on a directory, nosuid, nodev and noexec. Returns whether it could. */

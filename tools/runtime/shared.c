@@ -5,6 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <libgen.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -13,7 +16,8 @@
 #include "common/text.h"
 #include "runtime/runtime.h"
 
-enum { GROUP_LEAST = 1000 }; /* below it are groups of distributions and images */
+enum { GROUP_LEAST = 1000 };    /* below it are groups of distributions and images, whose numbers are used again */
+enum { GROUPS_MOST = 1 << 20 }; /* bytes of an image's list of groups */
 
 #define GROUP "sparkguard" /* who share the directory, if the administrator has made this group */
 
@@ -80,6 +84,71 @@ static bool has_group(const struct runtime_document *config, const json_t *user,
     return false;
 }
 
+/* Returns whether a group is some user's own, and so owns files. */
+static bool is_users_own(gid_t group)
+{
+    FILE *users = fopen("/etc/passwd", "re");
+    const struct passwd *user = NULL;
+    while (users != NULL && (user = fgetpwent(users)) != NULL && user->pw_gid != group)
+        continue;
+    if (users != NULL)
+        fclose(users);
+    return users == NULL || user != NULL;
+}
+
+/* Returns whether the image has a group of this number, or more groups than are read. */
+static bool is_of_image(const struct runtime_image *image, gid_t inside)
+{
+    char real[PATH_MAX];
+    struct stat status;
+    const struct group *group = NULL;
+    int fd = runtime_image_read(image, "/etc/group", real, &status);
+    if (fd >= 0 && status.st_size > GROUPS_MOST) {
+        close(fd);
+        return true;
+    }
+    FILE *groups = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (groups == NULL && fd >= 0)
+        close(fd);
+    while (groups != NULL && (group = fgetgrent(groups)) != NULL && group->gr_gid != inside)
+        continue;
+    if (groups != NULL)
+        fclose(groups);
+    return group != NULL;
+}
+
+/* Returns whether something that is mounted from the host belongs to the group, besides the shared directory. */
+static bool is_of_mount(const struct runtime_image *image, const char *shared, gid_t group)
+{
+    struct stat status;
+    for (size_t i = 0; i < image->count; i++)
+        if (image->mounts[i].is_bind && strcmp(image->mounts[i].source, shared) != 0 &&
+            stat(image->mounts[i].source, &status) == 0 && status.st_gid == group)
+            return true;
+    return false;
+}
+
+/* A process gets the group only where it opens nothing but the directory. Returns why it does not get it, or NULL. */
+static const char *group_obstacle(const struct runtime_settings *settings, const struct runtime_document *config,
+                                  gid_t group, gid_t inside)
+{
+    struct runtime_image image;
+    char *bundle = text_copy(config->path, PATH_MAX);
+    if (settings->is_rootless)
+        return "a user's runtime gives no groups";
+    if (group < GROUP_LEAST || inside < GROUP_LEAST)
+        return "the directory's group is one of the system";
+    if (is_users_own(group))
+        return "the directory's group is the own group of a user";
+    if (!runtime_image_open(&image, config->root, dirname(bundle)))
+        return "its root file system cannot be opened";
+    const char *why = is_of_image(&image, inside)                    ? "its image has a group of that number"
+                      : is_of_mount(&image, settings->shared, group) ? "a mount of it belongs to the directory's group"
+                                                                     : NULL;
+    runtime_image_close(&image);
+    return why;
+}
+
 struct runtime_sharing runtime_shared_judge(const struct runtime_settings *settings, const struct stat *status,
                                             const struct runtime_document *config, const json_t *user)
 {
@@ -97,9 +166,10 @@ struct runtime_sharing runtime_shared_judge(const struct runtime_settings *setti
     if ((status->st_mode & group_bits) != group_bits ||
         !runtime_document_map_id(config, "gidMappings", status->st_gid, false, &sharing.group))
         return sharing;
-    bool is_member = has_group(config, user, sharing.group);
-    /* A group of the system opens files in the image and in what is mounted; and a user's runtime gives no groups. */
-    sharing.needs_group = !is_member && sharing.group >= GROUP_LEAST && !settings->is_rootless;
-    sharing.is_usable = is_member || sharing.needs_group;
+    sharing.is_usable = has_group(config, user, sharing.group);
+    if (sharing.is_usable)
+        return sharing;
+    sharing.why = group_obstacle(settings, config, status->st_gid, sharing.group);
+    sharing.is_usable = sharing.needs_group = sharing.why == NULL;
     return sharing;
 }

@@ -195,6 +195,7 @@ make_group() {
     together=$group_files
     if [ -z "$(group_number)" ]; then
         { record group && { together systemd-sysusers ${root:+--root="$root"} - <"$root$files/sysusers.conf" ||
+            together groupadd ${root:+-P "$root"} -g "$(sed -n 's/^g sparkguard \([0-9]*\) .*/\1/p' "$root$files/sysusers.conf")" sparkguard ||
             together groupadd ${root:+-P "$root"} -r sparkguard; } 2>/dev/null; } || miss 'the group sparkguard could not be made'
     fi
     user=${SUDO_USER:-root}
