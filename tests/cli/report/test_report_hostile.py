@@ -4,6 +4,8 @@ all the same."""
 import json
 import os
 import random
+import subprocess
+from pathlib import Path
 
 import pytest
 from lib.units import GIB
@@ -227,3 +229,54 @@ def test_of_a_found_directory_a_bounded_number_of_complaints_is_kept(report, tmp
     make(pid=7).write(tmp_path / "found")
     pids, said = found(report, tmp_path)
     assert pids == [7] and len(said) <= 17
+
+
+SERVICE = Path(__file__).resolve().parents[3] / "scripts/systemd/sparkguard-metrics.service"
+
+
+@pytest.fixture
+def memory_group():
+    """memory_group(bytes) is a file: who writes itself into it has no more memory, nor swap."""
+    made = []
+
+    def make(limit):
+        for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+            folder = Path(root, f"sparkguard-test-{os.getpid()}")
+            try:
+                folder.mkdir()
+            except OSError:
+                continue
+            made.append(folder)
+            if (folder / file).exists():
+                (folder / file).write_text(str(limit))
+                for swap, most in (("memory.memsw.limit_in_bytes", str(limit)), ("memory.swap.max", "0")):
+                    if (folder / swap).exists():
+                        (folder / swap).write_text(most)
+                return folder / "cgroup.procs"
+        pytest.skip("no memory cgroup can be made here: needs root")
+
+    yield make
+    for folder in made:
+        folder.rmdir()
+
+
+@pytest.mark.usefixtures("in_memory")
+def test_the_metrics_service_does_its_work_within_the_limits_of_its_unit(make, report, tmp_path, memory_group):
+    """On what users can leave in /dev/shm: more records than are read, files without an end, FIFOs, hard links."""
+    keys = dict(line.split("=", 1) for line in SERVICE.read_text().splitlines() if "=" in line and not line.startswith("#"))
+    procs = memory_group(int(keys["MemoryMax"].removesuffix("M")) << 20)
+    folder = report.directory.parent / "found"
+    folder.mkdir()
+    one = make(pid=7)
+    for at in range(1000):
+        (folder / f"{1000 + at}-{at:016x}.segment").write_bytes(one.data)
+    for at in range(300):
+        os.mkfifo(folder / f"{5000 + at}-{at:016x}.segment")
+        os.link(folder / f"1000-{0:016x}.segment", folder / f"{6000 + at}-{at:016x}.segment")
+        (folder / f"{7000 + at}-{at:016x}.segment").touch()
+        os.truncate(folder / f"{7000 + at}-{at:016x}.segment", 1 << 40)
+    limits = [f"--cpu={keys['LimitCPU']}", f"--nofile={keys['LimitNOFILE']}"]
+    words = [report.program, "--prometheus", f"--dir={folder.parent}/foun[d]", f"--output={tmp_path}/metrics"]
+    done = subprocess.run(["sh", "-c", f'echo $$ >{procs} && exec prlimit {" ".join(limits)} "$@"', "sh", *words], env=report.environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    assert "sparkguard_" in (tmp_path / "metrics").read_text()
