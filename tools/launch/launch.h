@@ -15,6 +15,8 @@
 #include "launch/pressure.h"
 #include "sparkguard_options.h"
 
+struct sg_slot;
+
 /* Exit codes, as those of env(1) and timeout(1). */
 enum {
     LAUNCH_USAGE = 2,
@@ -151,6 +153,14 @@ enum launch_obstacle launch_program_warn(const char *name, const char *library);
 
 /* Returns why the library cannot keep segments in a directory, by the library's own rules; NULL if it can. */
 const char *launch_directory_fault(const char *path);
+
+/* Opens each record in a directory of this ABI version that belongs to this user, or to root where `takes_root`, and
+ * calls a function with the file and the record's slot. Nobody but its owner writes a record, and who owns a file
+ * cannot be forged. */
+void launch_each_record(const char *directory, bool takes_root,
+                        void (*function)(int fd, const struct sg_slot *slot, void *data), void *data);
+/* Reads a part of a record, whole or not at all. */
+bool launch_read_at(int fd, size_t offset, void *to, size_t bytes);
 
 /* ---- child.c ---- */
 

@@ -5,7 +5,6 @@
  * So a refusal costs the program nothing beside its entry in the record. The helper ends with the launcher; a command
  * that still runs then goes on.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,15 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/tool.h"
 #include "launch/inside.h"
 #include "launch/launch.h"
+#include "model/host/host.h"
 #include "model/model.h"
-#include "model/segment_reader.h"
 #include "sparkguard_abi.h"
 
 #define SECOND_NS INT64_C(1000000000)
@@ -34,59 +32,36 @@ struct hook {
 };
 
 struct found {
+    const struct hook *hook;
     struct sg_refusal refusal; /* the latest that was not told; its time is 0 if there is none */
-    uint32_t pid;
+    struct sg_slot slot;       /* of its process */
+    uint32_t pid_namespace;    /* in which slot.pid is a number; 0: unknown */
 };
 
-static bool read_at(int fd, size_t offset, void *to, size_t bytes)
+/* Takes the latest refusal of a record of this job that was not told yet. What observe mode would have refused is
+ * none. */
+static void look_at(int fd, const struct sg_slot *slot, void *data)
 {
-    return pread(fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
-}
-
-/* Whether the file is a record of this job: regular, of this user and of this ABI version. The owner of a file cannot
- * be forged, so that nobody else's records are believed. */
-static bool is_of_job(int fd, const struct launch *launch, struct sg_slot *slot)
-{
-    char job[SG_JOB_BYTES + 1] = "";
-    struct stat status;
-    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-           status.st_size >= (off_t)sizeof(struct sg_segment) && read_at(fd, 0, slot, sizeof *slot) &&
-           slot->magic == SG_ABI_MAGIC && slot->abi_version == SG_ABI_VERSION &&
-           read_at(fd, offsetof(struct sg_segment, job), job, SG_JOB_BYTES) && strcmp(job, launch->job) == 0;
-}
-
-/* Takes the latest refusal of a record that was not told yet. What observe mode would have refused is none. */
-static void look_at(int directory, const char *name, const struct hook *hook, struct found *found)
-{
-    struct sg_slot slot;
+    struct found *found = data;
+    const struct hook *hook = found->hook;
     struct sg_refusal ring[SG_REFUSAL_CAPACITY];
-    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd < 0)
+    char job[SG_JOB_BYTES + 1] = "";
+    uint32_t space;
+    if (!launch_read_at(fd, offsetof(struct sg_segment, job), job, SG_JOB_BYTES) ||
+        strcmp(job, hook->launch->job) != 0 ||
+        !launch_read_at(fd, offsetof(struct sg_segment, pid_namespace), &space, sizeof space) ||
+        !launch_read_at(fd, offsetof(struct sg_segment, refusal), ring, sizeof ring))
         return;
-    bool is_read =
-        is_of_job(fd, hook->launch, &slot) && read_at(fd, offsetof(struct sg_segment, refusal), ring, sizeof ring);
-    close(fd);
-    for (int i = 0; is_read && i < SG_REFUSAL_CAPACITY; i++) {
+    for (int i = 0; i < SG_REFUSAL_CAPACITY; i++) {
         const struct sg_refusal *refusal = &ring[i];
         if (refusal->sequence == 0 || refusal->observed != 0 || refusal->reason > SG_REASON_DEVICE ||
             refusal->time_ns <= hook->told_ns || refusal->time_ns <= found->refusal.time_ns ||
             refusal->time_ns > tool_now_ns())
             continue;
-        *found = (struct found){.refusal = *refusal, .pid = slot.pid};
+        found->refusal = *refusal;
+        found->slot = *slot;
+        found->pid_namespace = space;
     }
-}
-
-static struct found look(const struct hook *hook)
-{
-    struct found found = {0};
-    const struct dirent *entry;
-    DIR *directory = opendir(hook->launch->directory);
-    while (directory != NULL && (entry = readdir(directory)) != NULL)
-        if (model_is_segment_name(entry->d_name))
-            look_at(dirfd(directory), entry->d_name, hook, &found);
-    if (directory != NULL)
-        closedir(directory);
-    return found;
 }
 
 /* The name of a function and nothing else, whatever the record says. */
@@ -99,11 +74,24 @@ static void copy_call(char *to, const char call[SG_CALL_BYTES])
     to[length] = '\0';
 }
 
+/* Stores the process's number in this PID namespace; "" where it is unknown. */
+static void write_number(char *to, size_t capacity, const struct found *found)
+{
+    const struct sg_slot *slot = &found->slot;
+    uint32_t pid = host_pid_of(slot->pid, slot->start_ticks, found->pid_namespace);
+    if (pid == 0 && host_is_own_namespace(found->pid_namespace)) /* it has ended */
+        pid = slot->pid;
+    host_pids_forget();
+    to[0] = '\0';
+    if (pid != 0)
+        snprintf(to, capacity, "%" PRIu32, pid);
+}
+
 static void become_command(const struct hook *hook, const struct found *found)
 {
     char bytes[24], pid[16], call[SG_CALL_BYTES + 1];
     snprintf(bytes, sizeof bytes, "%" PRIu64, found->refusal.size_bytes);
-    snprintf(pid, sizeof pid, "%" PRIu32, found->pid);
+    write_number(pid, sizeof pid, found);
     copy_call(call, found->refusal.call);
     setenv("SPARKGUARD_REFUSED_BYTES", bytes, 1);
     setenv("SPARKGUARD_REFUSED_CALL", call, 1);
@@ -124,7 +112,8 @@ static void tell(struct hook *hook)
         return;
     hook->command = 0;
     hook->told_ns = hook->told_ns < real_ns ? hook->told_ns : real_ns; /* the clock may have been set back */
-    const struct found found = look(hook);
+    struct found found = {.hook = hook};
+    launch_each_record(hook->launch->directory, false, look_at, &found);
     bool is_first = hook->ran_ns == 0;
     if (found.refusal.time_ns == 0 ||
         (!is_first && (now_ns - hook->ran_ns < SECOND_NS || found.refusal.time_ns - hook->told_ns < SECOND_NS)))

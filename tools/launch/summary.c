@@ -122,8 +122,8 @@ static void put_peak(const struct outcome *outcome)
         fprintf(stderr, "sparkguard: peak %s of the %s limit, MAP_NORESERVE mappings included; without them %s",
                 text_size(size, outcome->limit_peak_bytes), limit, peak);
     if (outcome->process_count > 1)
-        fprintf(stderr, "; the largest of %zu processes, %" PRIu32 ": %s", outcome->process_count,
-                outcome->largest->pid, text_size(size, outcome->largest->peak_bytes));
+        fprintf(stderr, "; the largest of %zu processes, %s: %s", outcome->process_count,
+                model_process_name(outcome->largest), text_size(size, outcome->largest->peak_bytes));
     if (parts[0] != '\0')
         fprintf(stderr, outcome->process_count > 1 ? " (%s)" : ": %s", parts);
     fputc('\n', stderr);

@@ -407,6 +407,8 @@ bool model_machine_parts(const struct model_machine *machine, struct model_part 
 
 /* Returns the number of a process for people: its PID in this namespace, else that of its record. */
 uint32_t model_process_number(const struct model_process *process);
+/* Returns the same as a text. A number of another PID namespace, of a process that has ended there, is called one. */
+char *model_process_name(const struct model_process *process);
 /* Returns where a job's processes run or ran and for whom, where that is not the reader's own and not said by the job's
  * name: "container web, user alice". NULL: there is nothing to say. Printable. */
 char *model_job_place(const struct model_job *job, bool is_utf8);

@@ -115,7 +115,7 @@ char *model_fate_text(const struct model_process *process, bool is_utf8)
     bool is_ended = process->watchdog == MODEL_ENDED_IT;
     const char *end = is_ended ? "ended by its own watchdog" : model_end_text(process, buffer);
     char *detail = text_printable(process->watchdog_detail, is_utf8);
-    return text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
+    return text_format("%s %s at %s%s%s", model_process_name(process), end,
                        text_clock_local(clock, process->watchdog_event->time_ns), detail[0] != '\0' ? ": " : "",
                        detail);
 }

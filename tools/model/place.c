@@ -1,10 +1,12 @@
 /*
  * place.c - finds the container of each process: of a running one by its cgroup, of an ended one by its record.
  */
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/text.h"
+#include "model/host/host.h"
 #include "model/model.h"
 
 /* Returns the name for what the record says. A host name that is this machine's own says nothing. */
@@ -61,6 +63,12 @@ void model_places_fill(struct model *model)
 uint32_t model_process_number(const struct model_process *process)
 {
     return process->host_pid != 0 ? process->host_pid : process->pid;
+}
+
+char *model_process_name(const struct model_process *process)
+{
+    bool is_known = process->host_pid != 0 || host_is_own_namespace(process->pid_namespace);
+    return text_format("%" PRIu32 "%s", model_process_number(process), is_known ? "" : " of its PID namespace");
 }
 
 /* Appends a piece after a comma. */

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from lib.machine import needs_root
 from lib.units import MIB
 from lib.waiting import wait_until
 
@@ -42,6 +43,29 @@ def refusals_of(place):
 def test_the_command_is_told_what_was_refused(run):
     done = run(TELL, "import os; print(os.getpid()); assert not ask()")
     assert done.told == [f"{200 * MIB} malloc limit {done.stdout.strip()}"]
+
+
+INSIDE = 'import subprocess, sys\nsys.exit(subprocess.run(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-S", "-c", {!r}]).returncode)'
+
+
+@needs_root
+def test_the_number_of_a_process_is_that_of_the_launchers_namespace(run, tmp_path):
+    """The program is 1 in its own. It waits until the launcher has told of it."""
+    wait = f"""
+import os, time
+ask()
+while not os.path.exists("{tmp_path}/told"):
+    time.sleep(0.01)  # poll: the launcher looks once a second
+"""
+    done = run(f"{{ grep -h NSpid /proc/$SPARKGUARD_REFUSED_PID/status; touch {tmp_path}/told; }}", INSIDE.format(ASK + wait))
+    (line,) = done.told
+    name, outer, inner = line.split()
+    assert (name, inner) == ("NSpid:", "1") and int(outer) > 1, line
+
+
+@needs_root
+def test_the_number_of_a_process_that_has_ended_in_another_namespace_is_not_told(run):
+    assert run('echo "<$SPARKGUARD_REFUSED_PID>"', INSIDE.format(ASK + "ask()")).told == ["<>"]
 
 
 def test_a_program_that_is_refused_nothing_runs_no_command(run):
