@@ -356,9 +356,16 @@ struct sg_segment {
     uint64_t shared_bytes;           /* (atomic) sum of `file`: part of granted_bytes, never of inherited_bytes */
     uint64_t inherited_shared_bytes; /* (atomic) part of shared_bytes mapped since before the fork; an upper bound */
     uint64_t phase_peak_bytes;       /* (atomic) highest granted_bytes since the current phase began, if any */
-    /* Set only in a copy in the history; 0 in a live segment. */
-    int64_t saved_time_ns;   /* time of the copy */
-    uint64_t boot_id[2];     /* /proc/sys/kernel/random/boot_id, its first 16 digits in boot_id[0]; 0: unknown */
+    int64_t saved_time_ns;           /* time of a copy in the history; 0 in a live segment */
+    union {
+        /* In a copy: /proc/sys/kernel/random/boot_id, its first 16 digits in boot_id[0]; 0: unknown. */
+        uint64_t boot_id[2];
+        /* In a live segment: when this process last asked others to give back memory, and how much; 0: never. */
+        struct {
+            int64_t asked_time_ns; /* (atomic) */
+            uint64_t asked_bytes;  /* (atomic) stored first */
+        };
+    };
     uint64_t job_peak_bytes; /* (atomic) highest sum over all processes of the job, as this process saw it */
     uint64_t run; /* SG_RUN of the job's first process, to tell apart runs of one job name; 0: that process had ended */
     uint32_t sites_peak_state; /* (atomic) enum sg_callsites_peak_state */

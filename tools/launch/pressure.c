@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +17,19 @@
 #include "launch/inside.h"
 #include "launch/launch.h"
 #include "launch/pressure_inside.h"
+#include "model/model.h"
 
 /* Becomes the helper, in a process group of its own: ^C is for the program. */
 static void become_helper(const struct launch *launch, int pipe_end)
 {
     char *self = launch_own_path();
     char *inside = text_format(LAUNCH_PRESSURE_INSIDE "%d", pipe_end);
-    char *const arguments[] = {self, inside, text_copy(launch->pressure.command, SIZE_MAX), NULL};
+    char *const arguments[] = {self,
+                               inside,
+                               text_copy(launch->pressure.command, SIZE_MAX),
+                               text_copy(launch->directory, SIZE_MAX),
+                               text_format("%" PRIx64, model_own_job(launch->job, launch->is_new_job)),
+                               NULL};
     setenv(sg_option_table[SG_OPTION_JOB].variable, launch->job, 1);
     setpgid(0, 0);
     fcntl(pipe_end, F_SETFD, 0);

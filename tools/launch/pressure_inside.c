@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "launch/inside.h"
 #include "launch/launch.h"
 #include "common/text.h"
+#include "common/tool.h"
 #include "sparkguard_abi.h"
 
 #define VARIABLE_WANTED "SPARKGUARD_WANTED_BYTES"
@@ -50,10 +52,44 @@ static void run_command(uint64_t wanted_bytes, const char *command)
     complain_once(status);
 }
 
-/* Called on the library's thread. Returns how long the program still has: it has answered when the command ends. */
-static uint64_t answer(uint64_t wanted_bytes, void *command)
+struct helper {
+    const char *command, *directory;
+    uint64_t job;         /* the hash of the job that it helps */
+    int64_t told_ns;      /* time of the latest question that the command has run for; at first of the helper's start */
+    int64_t latest_ns;    /* of a question since */
+    uint64_t asked_bytes; /* the most that such a question wants; 0: there is none */
+};
+
+/* Takes the question in a record of another job. */
+static void look_at(int fd, const struct sg_slot *slot, void *data)
 {
-    run_command(wanted_bytes, command);
+    struct helper *helper = data;
+    int64_t time_ns;
+    uint64_t bytes;
+    if (slot->job_hash == helper->job ||
+        !launch_read_at(fd, offsetof(struct sg_segment, asked_time_ns), &time_ns, sizeof time_ns) ||
+        !launch_read_at(fd, offsetof(struct sg_segment, asked_bytes), &bytes, sizeof bytes) ||
+        time_ns <= helper->told_ns || time_ns > tool_now_ns())
+        return;
+    helper->latest_ns = time_ns > helper->latest_ns ? time_ns : helper->latest_ns;
+    helper->asked_bytes = bytes > helper->asked_bytes ? bytes : helper->asked_bytes;
+}
+
+/* Called on the library's thread. Returns how long the program still has: it has answered when the command ends. Who
+ * shares the registry can ask in anybody's name, and for any number of bytes: what counts is in the records of this
+ * user and of root. */
+static uint64_t answer(uint64_t wanted_bytes, void *data)
+{
+    struct helper *helper = data;
+    (void)wanted_bytes;
+    int64_t now_ns = tool_now_ns();
+    helper->told_ns = helper->told_ns < now_ns ? helper->told_ns : now_ns; /* the clock may have been set back */
+    helper->asked_bytes = 0;
+    launch_each_record(helper->directory, true, look_at, helper);
+    if (helper->asked_bytes == 0)
+        return 0;
+    helper->told_ns = helper->latest_ns;
+    run_command(helper->asked_bytes, helper->command);
     return 0;
 }
 
@@ -61,12 +97,16 @@ void launch_pressure_inside(char **argv)
 {
     int pipe_end;
     char byte;
+    static struct helper helper; /* the library's thread has it */
     int (*help)(uint64_t(*)(uint64_t, void *), void *) = NULL;
-    if (argv[1] == NULL || sscanf(argv[1], LAUNCH_PRESSURE_INSIDE "%d", &pipe_end) != 1 || argv[2] == NULL)
+    if (argv[1] == NULL || sscanf(argv[1], LAUNCH_PRESSURE_INSIDE "%d", &pipe_end) != 1 || argv[2] == NULL ||
+        argv[3] == NULL || argv[4] == NULL)
         return;
     fcntl(pipe_end, F_SETFD, FD_CLOEXEC); /* a command may outlive this process */
+    helper = (struct helper){.command = argv[2], .directory = argv[3], .told_ns = tool_now_ns()};
+    helper.job = strtoull(argv[4], NULL, 16);
     launch_find_export("sparkguard_help", &help, sizeof help);
-    int result = help != NULL ? help(answer, argv[2]) : -ENOSYS;
+    int result = help != NULL ? help(answer, &helper) : -ENOSYS;
     if (result != 0)
         fprintf(stderr, "sparkguard: this job has no give-back callback: %s\n", strerror(-result));
     while (result == 0 && read(pipe_end, &byte, 1) < 0 && errno == EINTR)

@@ -29,7 +29,7 @@ static bool is_of_this_user(const struct sg_registry_entry *entry)
            sg_procfs_user(entry->slot.pid) == sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
 }
 
-/* Whether the process runs a command (--on-pressure), which requests of its own user and of root alone may start. */
+/* Whether the process runs a command (--on-pressure) that it would not start for this user. */
 static SG_APART bool is_closed_to_us(const struct sg_registry_entry *entry)
 {
     return (sg_load_relaxed(&entry->slot.flags) & SG_SLOT_HELPER) != 0 &&
@@ -56,8 +56,18 @@ static bool is_silent(const struct sg_registry_entry *entry)
     return (sg_load(&entry->slot.flags) & SG_SLOT_SILENT) != 0;
 }
 
+/* A helper runs its command only for what is in a record of its own user or of root: everybody who shares the registry
+ * can write the rest of a question, and nobody but its owner a record. */
+static void note_question(uint64_t bytes)
+{
+    sg_store(&sg_own->asked_bytes, bytes);
+    sg_store(&sg_own->asked_time_ns, (int64_t)sg_clock_ns(CLOCK_REALTIME));
+    sg_segment_write_through();
+}
+
 static uint32_t put_question(struct sg_registry_entry *entry, uint64_t bytes)
 {
+    note_question(bytes);
     sg_raise_to(&entry->pressure_bytes, bytes);
     uint32_t sequence = sg_fetch_add(&entry->pressure_asked, 1u) + 1;
     (void)sg_sys_futex(&entry->pressure_asked, FUTEX_WAKE, UINT32_MAX >> 1, NULL);

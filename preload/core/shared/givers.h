@@ -3,7 +3,8 @@
  * (sparkguard_on_pressure) are asked one after another, the one whose job holds the most beyond its claims first, for
  * its share (sparkguard --share). A job that holds no more than it has claimed is not asked. Before them, processes of
  * the same user are asked whose heap may keep much freed memory (trim.h). A helper that runs a command
- * (sparkguard --on-pressure) is asked for requests of its own user and of root alone.
+ * (sparkguard --on-pressure) is asked for requests of its own user and of root alone, and believes what is in a record
+ * of theirs.
  *
  * The asking process writes how much is missing into the other's registry entry and wakes its thread there. The
  * callback runs in the other process, outside of any allocation. Nobody waits for it: the request is judged again when

@@ -133,6 +133,7 @@ static void read_boot_id(uint64_t id[2])
 {
     char text[64];
     unsigned digits = 0;
+    id[0] = id[1] = 0; /* a live segment has other words there */
     (void)sg_text_read_file("/proc/sys/kernel/random/boot_id", text, sizeof text);
     for (const char *at = text; *at != '\0' && digits < 32; at++) {
         const char *digit = strchr("0123456789abcdef", *at);

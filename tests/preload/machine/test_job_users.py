@@ -124,3 +124,21 @@ def test_a_command_runs_for_requests_of_its_user_and_of_root_alone(place, who, t
     assert place.holder("malloc 6G", **who(BOB)).answers == ["ENOMEM"] and said.read_text() == ""
     assert place.holder("malloc 6G", **(who(asker) if asker else {})).answers == ["ok"]
     assert said.read_text() == "asked\n"
+
+
+def test_a_command_runs_for_no_question_that_a_member_has_forged(place, who, tmp_path):
+    """Whoever writes into the registry of a group asks in anybody's name; what counts is in the record of who asks, which nobody else writes."""
+    said = tmp_path / "said"
+    said.touch()
+    os.chown(said, ALICE, ALICE)
+    server = place.holder("malloc 1M", prefix=[place.guard.build / "sparkguard", "--quiet", "--job=server", f"--on-pressure=echo asked >>{said}"], preload=(), **who(ALICE))
+    wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
+    (helper,) = [number for number in place.ledger.taken() if place.ledger.get("flags", number) & GIVES]
+    own = place.holder("malloc 1M wait", {"SPARKGUARD_JOB": "other"}, **who(ALICE))  # a process of the same user's that asks for nothing
+    for bytes in (1 << 30, 2 << 30):
+        place.ledger.put("pressure_bytes", bytes, helper)
+        place.ledger.put("pressure_asked", place.ledger.get("pressure_asked", helper) + 1, helper)
+        wait_until(lambda: place.ledger.get("pressure_answered", helper) == place.ledger.get("pressure_asked", helper))
+    assert said.read_text() == ""
+    for tenant in (server, own):
+        assert tenant.process.poll() is None

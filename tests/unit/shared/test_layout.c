@@ -265,6 +265,8 @@ PLAIN_TEST(version_2_stays_as_it_is)
         FIELD(sg_segment, phase_peak_bytes, 18912, 8),
         FIELD(sg_segment, saved_time_ns, 18920, 8),
         FIELD(sg_segment, boot_id, 18928, 16),
+        FIELD(sg_segment, asked_time_ns, 18928, 8),
+        FIELD(sg_segment, asked_bytes, 18936, 8),
         FIELD(sg_segment, job_peak_bytes, 18944, 8),
         FIELD(sg_segment, run, 18952, 8),
         FIELD(sg_segment, sites_peak_state, 18960, 4),
