@@ -22,7 +22,7 @@ def build_id(path):
 
 
 def sites_of(path, root):
-    """The object's sites: {address: (file, line)}."""
+    """The object's sites: {address / 4, where trace.c notes it: (file, line)}."""
     addresses, is_next = [], False
     with subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", path], stdout=subprocess.PIPE, text=True) as dump:
         for line in dump.stdout:
@@ -34,7 +34,7 @@ def sites_of(path, root):
     for address, place in zip(addresses, told):
         name, _, line = place.partition(" ")[0].rpartition(":")
         if line.isdigit() and int(line) != 0:
-            sites[address] = (name.removeprefix(f"{root}/"), int(line))
+            sites[address // 4] = (name.removeprefix(f"{root}/"), int(line))
     return sites
 
 
@@ -56,11 +56,10 @@ class Coverage:
             number = len(self.tests)
             self.tests.append(json.loads(told.read_text()))
             for reached in told.parent.iterdir():
-                sites = all_sites.get(reached.name)
-                content = reached.read_bytes() if sites else b""
-                for address, (file, line) in (sites or {}).items():
-                    if content[address // 4 : address // 4 + 1] == b"\1":
-                        self.lines[file][line].add(number)
+                sites = all_sites.get(reached.name, {})
+                for at in re.finditer(b"\1", reached.read_bytes() if sites else b""):
+                    if place := sites.get(at.start()):
+                        self.lines[place[0]][place[1]].add(number)
                         self.sizes[number] += 1
 
     def save(self, path):
