@@ -126,9 +126,10 @@ def a_worker_killed(make):
     return [holding(make, 100 * MIB, exit_code=1), worker]
 
 
-def a_helper_ended(make):
-    helper = killed(holding(make, 100 * MIB, pid=4712, parent_pid=4711, command="helper"), signal.SIGTERM)
-    return [holding(make, 30 * GIB), helper]
+def helpers_ended(make):
+    usual = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+    helpers = [killed(holding(make, 100 * MIB, pid=4720 + n, parent_pid=4711, command="helper"), n) for n in usual]
+    return [holding(make, 30 * GIB), *helpers]
 
 
 def marked_by_the_launcher(make):
@@ -161,7 +162,7 @@ ENDS = [
     (killed_unrecorded, "killed"),
     (ended_by_its_watchdog, "watchdog"),
     (a_worker_killed, "killed"),
-    (a_helper_ended, "ok"),
+    (helpers_ended, "ok"),
     (marked_by_the_launcher, "killed"),
     (probably_marked_by_the_launcher, "killed"),
 ]
