@@ -415,7 +415,9 @@ def test_more_than_128_dead_are_swept_to_the_newest(guard, program):
     with guard.popen([program("dir_hold")], stdin=subprocess.PIPE) as process:
         assert process.stdout.readline() == "ready\n"
         left = {f.name for f in segments(guard.directory)}
+        opened = [os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir()]
         process.communicate("")
+    assert not [path for path in opened if path.startswith(str(guard.directory))], "what it looked at is closed"
     (newcomer,) = [name for name in left if name.startswith(f"{process.pid}-")]
     newest = {f"{i + 100}-{i:016x}.segment" for i in range(140 - 63, 140)} | {template.name}
     assert left == newest | {newcomer}
