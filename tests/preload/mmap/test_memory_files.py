@@ -376,9 +376,9 @@ def test_forty_files_of_each_worker_count_once_in_the_job(place, folder):
 def test_more_files_than_an_entry_shows(place, folder):
     """They are promised once all the same."""
     for _ in range(2):
-        assert folder_sharer(place, folder, f"share_all(range(70), {20 * MIB})\nready()").answers == ["ok"] * 70
+        assert folder_sharer(place, folder, f"share_all(range(150), {20 * MIB})\nready()").answers == ["ok"] * 150
     (largest,) = place.take("largest")
-    assert LEFT - 70 * 20 * MIB - 8 * MIB <= largest <= LEFT - 70 * 20 * MIB
+    assert LEFT - 150 * 20 * MIB - 8 * MIB <= largest <= LEFT - 150 * 20 * MIB
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["inside", "outside"])
