@@ -62,7 +62,7 @@ static bool take_size(struct launch_claim *claim, const char *text)
     if (sg_parse_size(text, &size) != 0)
         return false;
     claim->bytes = sg_size_of(size, size.percent_milli != 0 ? launch_machine_bytes() : 0);
-    claim->is_none = strcmp(text, "none") == 0;
+    claim->is_none = size.bytes == 0 && size.percent_milli == 0; /* "none", 0 */
     claim->is_wanted = !claim->is_none;
     return claim->bytes != 0 || claim->is_none;
 }

@@ -54,7 +54,7 @@ bool launch_jail_take(struct launch *launch, const char *text)
     if (sg_parse_size(text, &size) != 0)
         return false;
     launch->jail_bytes = sg_size_of(size, size.percent_milli != 0 ? launch_machine_bytes() : 0);
-    return launch->jail_bytes != 0 || strcmp(text, "none") == 0;
+    return launch->jail_bytes != 0 || (size.bytes == 0 && size.percent_milli == 0); /* "none", 0 */
 }
 
 static void say(int failure_pipe, int what)

@@ -71,6 +71,7 @@ static void take_jail(struct launch *launch, const char *value)
     static const char example[] = "100G";
     if (launch_jail_take(launch, value)) {
         bad_value_warn_of_unit("sparkguard", "--jail", value, example);
+        bad_value_warn_of_zero("sparkguard", "--jail", value);
         return;
     }
     bad_value_say("sparkguard", "--jail", value, env_check_fault(SG_OPTION_LIMIT, value), example, NOT_STARTED);
@@ -87,6 +88,7 @@ static void take_claim(struct launch *launch, enum launch_claim_option option, c
         launch->complaints++;
     } else if (option == CLAIM_SIZE) {
         bad_value_warn_of_unit("sparkguard", name, value, info->example);
+        bad_value_warn_of_zero("sparkguard", name, value);
     }
 }
 

@@ -158,7 +158,10 @@ def test_none_of_a_size_is_none(launcher, option):
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
 
 
-@pytest.mark.parametrize("option", ["--limit", "--memory"])
-def test_a_limit_of_0_is_none_with_a_warning(launcher, option):
-    done = launcher.run("-q", f"{option}=0", "sh", "-c", "echo ran")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "sparkguard: --limit=0 is read as none\n")
+@pytest.mark.parametrize("value", ["0", "0G", "0%"])
+@pytest.mark.parametrize("option", ["--limit", "--memory", "--jail", "--claim"])
+def test_0_of_a_size_is_none_with_a_warning(launcher, option, value):
+    """What belongs to a claim is not asked for without one."""
+    name = "--limit" if option == "--memory" else option
+    done = launcher.run("-q", f"{option}={value}", *(["--claim-wait=5m"] if option == "--claim" else []), "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", f"sparkguard: {name}={value} is read as none\n")

@@ -329,7 +329,7 @@ def test_details_belong_to_a_claim(claims, options):
     assert done.returncode == 2 and "belong to --claim" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--claim=many", "--claim=0", "--claim-wait=soon", "--claim-ttl=-1", "--priority=5000", "--share=0", "--share=5000"])
+@pytest.mark.parametrize("option", ["--claim=many", "--claim=-1", "--claim-wait=soon", "--claim-ttl=-1", "--priority=5000", "--share=0", "--share=5000"])
 def test_bad_values(claims, option):
     done = claims.run("1G", option)
     assert done.returncode == 2 and "for example " in done.stderr and "the program is not started" in done.stderr
