@@ -118,6 +118,18 @@ static enum sg_reason reason_of(const struct model_refusal *refusal)
     return refusal->reason == SG_REASON_FLOOR ? SG_REASON_RESERVE : refusal->reason;
 }
 
+uint64_t model_missing_bytes(const struct model_process *process, const struct model_refusal *refusal)
+{
+    bool is_limit = refusal->reason == SG_REASON_LIMIT;
+    uint64_t limit = process->limit_bytes, kept = is_limit ? 0 : refusal->kept_bytes;
+    if (refusal->usable_bytes == SG_UNKNOWN || kept == SG_UNKNOWN || (is_limit && limit == SG_UNKNOWN))
+        return SG_UNKNOWN;
+    uint64_t missing = bytes_less(bytes_add(refusal->size_bytes, kept), refusal->usable_bytes);
+    if (is_limit && refusal->usable_bytes == 0) /* it may have been over its limit, by its peak at most */
+        missing = bytes_max(missing, bytes_less(bytes_add(process->peak_bytes, refusal->size_bytes), limit));
+    return missing;
+}
+
 /* Finds out what would have been enough for the refusals that have the last one's reason. */
 static void take_refusals(struct run *run, const struct model_process *process)
 {
@@ -128,16 +140,13 @@ static void take_refusals(struct run *run, const struct model_process *process)
             continue;
         }
         bool is_limit = refusal->reason == SG_REASON_LIMIT;
-        uint64_t limit = process->limit_bytes, kept = is_limit ? 0 : refusal->kept_bytes;
-        if (refusal->usable_bytes == SG_UNKNOWN || kept == SG_UNKNOWN || (is_limit && limit == SG_UNKNOWN))
+        uint64_t limit = process->limit_bytes, missing = model_missing_bytes(process, refusal);
+        if (missing == SG_UNKNOWN)
             continue;
-        uint64_t missing = bytes_less(bytes_add(refusal->size_bytes, kept), refusal->usable_bytes);
         run->compared_count++;
         if (process->is_observing && is_limit &&
             run->peak_bytes > limit) /* nothing was refused: the peak is the need */
             missing = run->peak_bytes - limit;
-        else if (is_limit && refusal->usable_bytes == 0) /* it may have been over its limit, by its peak at most */
-            missing = bytes_max(missing, bytes_less(bytes_add(process->peak_bytes, refusal->size_bytes), limit));
         run->missing_bytes = bytes_max(run->missing_bytes, missing);
         if (is_limit)
             run->enough_bytes = bytes_max(run->enough_bytes, bytes_add(limit, missing));

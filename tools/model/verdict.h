@@ -39,6 +39,7 @@ struct model_witness {
 
 struct model;
 struct model_process;
+struct model_refusal;
 
 /* Judges one run. `processes` are those of the run, the first one first; at least one. Reads their time lines, and the
  * kernel's log if one of them was killed. */
@@ -46,5 +47,9 @@ struct model_job_verdict model_judge(const struct model_process *const *processe
                                      const struct model_witness *witness);
 /* Fills the verdict of each run of the model's jobs. */
 void model_verdicts_fill(struct model *model);
+
+/* Returns how much more of the limit, the machine or the device would have been enough for a refused request; SG_UNKNOWN:
+ * it is not known. */
+uint64_t model_missing_bytes(const struct model_process *process, const struct model_refusal *refusal);
 
 #endif

@@ -111,6 +111,7 @@ static json_t *refusals_of(const struct model_process *process)
         json_object_set_new(object, "size_bytes", json_of_number(refusal->size_bytes));
         json_object_set_new(object, "reason", json_of_text(model_reason_name[refusal->reason]));
         json_object_set_new(object, "usable_bytes", json_of_number(refusal->usable_bytes));
+        json_object_set_new(object, "missing_bytes", json_of_number(model_missing_bytes(process, refusal)));
         json_array_append_new(refusals, object);
     }
     return refusals;

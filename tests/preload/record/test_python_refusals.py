@@ -161,7 +161,32 @@ print(last)
 def test_explain_is_two_lines_about_a_refusal_and_none_for_others(python):
     done = python("print(sparkguard.explain(caught(Odd, True)))\nprint(sparkguard.explain(caught(Odd, False)))")
     assert "of 8.0 GiB refused, " in done.said[0] and done.said[0].endswith(f"; see sparkguard-report {done.pid}")
-    assert done.said[1:] == ["try: a larger SPARKGUARD_LIMIT", "None"]
+    (of_library,) = [line for line in done.stderr.splitlines() if line.startswith("try: ")]
+    assert done.said[1:] == [of_library, "None"] and "SPARKGUARD_LIMIT=8." in of_library
+
+
+@pytest.mark.parametrize(
+    "reason, missing, limit, step",
+    [
+        ("limit", 100 << 20, GIB, "SPARKGUARD_LIMIT=1.1G; a limit of 1.1 GiB would have been enough for this request"),
+        ("limit", 1, GIB, "SPARKGUARD_LIMIT=1.1G; a limit of 1.1 GiB would have been enough for this request"),
+        ("limit", 1, GIB + (60 << 20), "SPARKGUARD_LIMIT=1085M; a limit of 1085 MiB would have been enough for this request"),
+        ("limit", None, GIB, "a larger SPARKGUARD_LIMIT"),
+        ("limit", 5, None, "a larger SPARKGUARD_LIMIT"),
+        ("reserve", 1000 << 20, GIB, "a smaller batch, or end another program; 1000.0 MiB more of the machine's memory would have been enough for this request"),
+        ("floor", None, None, "a smaller batch, or end another program"),
+        ("device", (1 << 30) - 1, None, "a smaller batch; 1.0 GiB more of the device's memory would have been enough for this request"),
+    ],
+)
+def test_the_next_step_has_the_size_that_would_have_been_enough(reason, missing, limit, step):
+    code = f"""
+import datetime
+from sparkguard import Refusal
+from sparkguard._refusals import _next_step
+print(_next_step(Refusal(datetime.datetime.now(), "malloc", "heap", 8 << 30, {reason!r}, 0, {missing}, {limit})))
+"""
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(PACKAGE)}, capture_output=True, text=True, check=True)
+    assert done.stdout == step + "\n"
 
 
 def test_a_refusal_names_the_line_of_the_program_that_asked(guard, build, tmp_path):

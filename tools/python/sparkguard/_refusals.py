@@ -25,14 +25,6 @@ from . import _guard
 from ._tools import find
 
 _ANSWER = "__sparkguard_refusal__"  # attribute of an exception that was judged
-_NEXT_STEP = {
-    "limit": "a larger SPARKGUARD_LIMIT",
-    "reserve": "a smaller batch, or end another program",
-    "floor": "a smaller batch, or end another program",
-    "device": "a smaller batch",
-}
-
-
 @dataclass(frozen=True)
 class Refusal:
     """A request that the guard refused. Sizes are bytes."""
@@ -43,6 +35,8 @@ class Refusal:
     size_bytes: int
     reason: str  # "reserve", "limit", "floor" or "device"
     usable_bytes: Optional[int]  # at that time, by the rule that refused: left of a limit, else with the reserve in it
+    missing_bytes: Optional[int] = None  # how much more would have been enough for it: of the limit, the machine or the device
+    limit_bytes: Optional[int] = None  # of the job
 
     def __str__(self) -> str:
         word = "left" if self.reason == "limit" else "usable"
@@ -67,6 +61,40 @@ def size_text(size: int) -> str:
         value /= 1024
         units.pop(0)
     return f"{size} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def _size_up(size: int) -> str:
+    """Returns a number of bytes as people read it, never less of them: "9.2 GiB"."""
+    unit = min(max(size.bit_length() - 1, 0) // 10, 5)
+    tenths = -(-size * 10 // (1 << 10 * unit))
+    if tenths >= 10240 and unit < 5:
+        unit, tenths = unit + 1, 10
+    return f"{size} B" if unit == 0 else f"{tenths // 10}.{tenths % 10} {'BKMGTP'[unit]}iB"
+
+
+def _limit_up(size: int, limit: int) -> str:
+    """The same for a limit that must suffice where another did not: in a smaller unit where both would read alike."""
+    text = _size_up(size)
+    if text != size_text(limit) or size < 1024:
+        return text
+    unit = "BKMGTP".index(text.split()[1][0]) - 1
+    return f"{-(-size // (1 << 10 * unit))} {'BKMGTP'[unit]}{'iB' if unit else ''}"
+
+
+def _next_step(refusal: Refusal) -> str:
+    """Returns what to try next, with what would have been enough, as the library's own second line has it."""
+    missing, limit = refusal.missing_bytes, refusal.limit_bytes
+    if refusal.reason == "limit":
+        if missing is None or limit is None:
+            return "a larger SPARKGUARD_LIMIT"
+        enough = _limit_up(limit + missing, limit)
+        number, unit = enough.split()
+        return f"SPARKGUARD_LIMIT={number}{unit[0]}; a limit of {enough} would have been enough for this request"
+    is_device = refusal.reason == "device"
+    step = "a smaller batch" if is_device else "a smaller batch, or end another program"
+    if not missing:
+        return step
+    return f"{step}; {_size_up(missing)} more of the {'device' if is_device else 'machine'}'s memory would have been enough for this request"
 
 
 def forget() -> None:
@@ -128,7 +156,7 @@ def refusals(since: Union[datetime, float, None] = None) -> list[Refusal]:
     if since is not None:
         since = (since if isinstance(since, datetime) else datetime.fromtimestamp(since)).astimezone()
         since = since.replace(microsecond=since.microsecond // 1000 * 1000)  # the record has milliseconds
-    found = [_refusal(entry) for entry in _recorded()]
+    found = _recorded()
     return [each for each in found if since is None or each.time >= since]
 
 
@@ -143,15 +171,16 @@ def explain(error: BaseException) -> Optional[str]:
     where, found = f" at {place}" if place else "", refusals()
     if not found:
         return f"the guard refused a request{where}\ntry: sparkguard-report {os.getpid()}"
-    return f"{found[-1]}{where}; see sparkguard-report {os.getpid()}\ntry: {_NEXT_STEP[found[-1].reason]}"
+    return f"{found[-1]}{where}; see sparkguard-report {os.getpid()}\ntry: {_next_step(found[-1])}"
 
 
-def _refusal(entry: dict[str, Any]) -> Refusal:
+def _refusal(entry: dict[str, Any], limit: Optional[int]) -> Refusal:
     time = datetime.fromisoformat(entry["time"].replace("Z", "+00:00"))
-    return Refusal(time, entry["call"], entry["domain"], entry["size_bytes"], entry["reason"], entry["usable_bytes"])
+    names = ("call", "domain", "size_bytes", "reason", "usable_bytes")
+    return Refusal(time, *(entry[name] for name in names), entry.get("missing_bytes"), limit)
 
 
-def _recorded() -> list[dict[str, Any]]:
+def _recorded() -> list[Refusal]:
     tool = find("sparkguard-report") if _guard.active() else None
     if tool is None:
         return []
@@ -164,5 +193,8 @@ def _recorded() -> list[dict[str, Any]]:
     except (OSError, subprocess.SubprocessError, ValueError, MemoryError):
         return []
     # Of the processes that had this number, the one that runs is this.
-    entries = [each for job in jobs for each in job["processes"] if each["state"] == "running"]
-    return [] if not entries or entries[-1]["mode"] == "observe" else list(entries[-1]["refusals"])
+    own = [(job["limit_bytes"], each) for job in jobs for each in job["processes"] if each["state"] == "running"]
+    if not own or own[-1][1]["mode"] == "observe":
+        return []
+    limit, process = own[-1]
+    return [_refusal(entry, limit) for entry in process["refusals"]]
