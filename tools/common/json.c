@@ -45,8 +45,7 @@ json_t *json_of_real(double value)
 
 json_t *json_of_time(int64_t time_ns)
 {
-    char text[TEXT_TIME_CAPACITY];
-    return json_of_text(text_time_rfc3339(text, time_ns) ? text : NULL);
+    return json_of_text(text_time_rfc3339(time_ns));
 }
 
 /* Escapes the control characters that JSON allows. They are found in strings only, and jansson passes whole

@@ -49,8 +49,7 @@ void table_cell(struct table *table, const char *text, enum style_colour colour)
 
 void table_bytes(struct table *table, uint64_t bytes)
 {
-    char text[TEXT_SIZE_CAPACITY];
-    table_cell(table, text_size(text, bytes), bytes == 0 ? STYLE_DIM : STYLE_PLAIN);
+    table_cell(table, text_size(bytes), bytes == 0 ? STYLE_DIM : STYLE_PLAIN);
 }
 
 void table_count(struct table *table, uint64_t count, enum style_colour colour_if_any)

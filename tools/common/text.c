@@ -116,14 +116,15 @@ void text_shorten(char *text, size_t columns)
         memcpy(cut, "...", sizeof "...");
 }
 
-const char *text_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
+char *text_size(uint64_t bytes)
 {
-    if (bytes == SG_UNKNOWN)
-        return "-";
-    sg_format_size(text, bytes);
-    return text;
+    char text[16] = "-";
+    if (bytes != SG_UNKNOWN)
+        sg_format_size(text, bytes);
+    return text_copy(text, sizeof text);
 }
 
+/* Returns false for a time outside of the years 1970 to 9999. */
 static bool split_time(int64_t time_ns, bool is_local, struct tm *parts)
 {
     time_t seconds = (time_t)(time_ns / 1000000000);
@@ -132,48 +133,43 @@ static bool split_time(int64_t time_ns, bool is_local, struct tm *parts)
     return (is_local ? localtime_r(&seconds, parts) : gmtime_r(&seconds, parts)) != NULL && parts->tm_year < 8100;
 }
 
-bool text_time_rfc3339(char text[TEXT_TIME_CAPACITY], int64_t time_ns)
+char *text_time_rfc3339(int64_t time_ns)
 {
     struct tm parts;
+    char text[40];
     if (!split_time(time_ns, false, &parts))
-        return false;
-    size_t length = strftime(text, TEXT_TIME_CAPACITY - 8, "%Y-%m-%dT%H:%M:%S", &parts);
-    snprintf(text + length, TEXT_TIME_CAPACITY - length, ".%03dZ", (int)(time_ns / 1000000 % 1000));
-    return true;
+        return NULL;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+    return text_format("%s.%03dZ", text, (int)(time_ns / 1000000 % 1000));
 }
 
-const char *text_time_local(char text[TEXT_TIME_CAPACITY], int64_t time_ns)
+const char *text_time_local(int64_t time_ns)
 {
     struct tm parts;
+    char text[40];
     if (!split_time(time_ns, true, &parts))
         return "-";
-    strftime(text, TEXT_TIME_CAPACITY, "%Y-%m-%d %H:%M:%S", &parts);
-    return text;
+    return text_copy(text, strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts));
 }
 
-const char *text_clock_local(char text[TEXT_TIME_CAPACITY], int64_t time_ns)
+const char *text_clock_local(int64_t time_ns)
 {
-    struct tm parts;
-    if (!split_time(time_ns, true, &parts))
-        return "-";
-    strftime(text, TEXT_TIME_CAPACITY, "%H:%M:%S", &parts);
-    return text;
+    const char *both = text_time_local(time_ns);
+    return strlen(both) > sizeof "2026-11-20" ? both + sizeof "2026-11-20" : both;
 }
 
-const char *text_duration(char text[TEXT_TIME_CAPACITY], int64_t duration_ns)
+const char *text_duration(int64_t duration_ns)
 {
     int64_t seconds = duration_ns / 1000000000;
     if (duration_ns < 0)
         return "-";
     if (seconds < 60)
-        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 ".%" PRId64 " s", seconds, duration_ns / 100000000 % 10);
-    else if (seconds < 3600)
-        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " min %" PRId64 " s", seconds / 60, seconds % 60);
-    else if (seconds < 86400)
-        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " h %" PRId64 " min", seconds / 3600, seconds / 60 % 60);
-    else
-        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " d %" PRId64 " h", seconds / 86400, seconds / 3600 % 24);
-    return text;
+        return text_format("%" PRId64 ".%" PRId64 " s", seconds, duration_ns / 100000000 % 10);
+    if (seconds < 3600)
+        return text_format("%" PRId64 " min %" PRId64 " s", seconds / 60, seconds % 60);
+    if (seconds < 86400)
+        return text_format("%" PRId64 " h %" PRId64 " min", seconds / 3600, seconds / 60 % 60);
+    return text_format("%" PRId64 " d %" PRId64 " h", seconds / 86400, seconds / 3600 % 24);
 }
 
 /* sigabbrev_np needs glibc 2.32. */
@@ -187,13 +183,9 @@ static const char *const signal_names[] = {
     [SIGWINCH] = "WINCH",
 };
 
-const char *text_signal(char text[TEXT_TIME_CAPACITY], int number)
+const char *text_signal(int number)
 {
     const int count = (int)(sizeof signal_names / sizeof signal_names[0]);
     const char *name = number > 0 && number < count ? signal_names[number] : NULL;
-    if (name != NULL)
-        snprintf(text, TEXT_TIME_CAPACITY, "SIG%s", name);
-    else
-        snprintf(text, TEXT_TIME_CAPACITY, "signal %d", number);
-    return text;
+    return name != NULL ? text_format("SIG%s", name) : text_format("signal %d", number);
 }

@@ -3,8 +3,7 @@
  *
  * Texts of a segment come from other processes and may hold any bytes. Pass them through text_printable() before they
  * go to a terminal, and through json_of_text() before they go into JSON. A returned char * is in the arena
- * (common/tool.h). The only error is out of memory, which ends the tool. Functions with a `text` argument that return
- * const char * return `text` or a constant.
+ * (common/tool.h), a const char * there or a constant. The only error is out of memory, which ends the tool.
  */
 #ifndef SG_TOOLS_COMMON_TEXT_H
 #define SG_TOOLS_COMMON_TEXT_H
@@ -13,8 +12,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { TEXT_SIZE_CAPACITY = 16, TEXT_TIME_CAPACITY = 40 };
 
 #define TEXT_NO_CODE UINT32_MAX
 
@@ -46,19 +43,19 @@ const char *text_command(const char *command);
 void text_shorten(char *text, size_t columns);
 
 /* Formats a size: "12.0 GiB"; "-" for SG_UNKNOWN. */
-const char *text_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes);
+char *text_size(uint64_t bytes);
 
-/* Formats a time as "2026-11-20T13:17:42.123Z". Returns false for a time outside of the years 1970 to 9999. */
-bool text_time_rfc3339(char text[TEXT_TIME_CAPACITY], int64_t time_ns);
+/* Formats a time as "2026-11-20T13:17:42.123Z". Returns NULL for a time outside of the years 1970 to 9999. */
+char *text_time_rfc3339(int64_t time_ns);
 
 /* Format a time in the reader's time zone as "2026-11-20 13:17:42" or "13:17:42"; "-" where unknown. */
-const char *text_time_local(char text[TEXT_TIME_CAPACITY], int64_t time_ns);
-const char *text_clock_local(char text[TEXT_TIME_CAPACITY], int64_t time_ns);
+const char *text_time_local(int64_t time_ns);
+const char *text_clock_local(int64_t time_ns);
 
 /* Formats a duration as "0.4 s", "12 min 3 s", "2 h 5 min" or "3 d 4 h"; "-" if negative. */
-const char *text_duration(char text[TEXT_TIME_CAPACITY], int64_t duration_ns);
+const char *text_duration(int64_t duration_ns);
 
 /* Formats a signal number as "SIGKILL", or as "signal 70" for a signal without a name. */
-const char *text_signal(char text[TEXT_TIME_CAPACITY], int number);
+const char *text_signal(int number);
 
 #endif

@@ -66,18 +66,17 @@ static void judge_text(const struct doctor *doctor, struct finding *finding, con
                     who.at[0] == '@' ? "/etc/group" : "/etc/passwd", (int)who.bytes, who.at);
         return;
     }
-    char limit[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
     bool is_known = machine != SG_UNKNOWN && (bounds.limit.is_set || bounds.reserve.is_set);
     if (!is_known) {
         finding_say(finding, FINDING_FINE, NULL, SG_BOUNDS_FILE " can be read; it does not bound you.");
         return;
     }
-    text_size(limit, sg_size_of(bounds.limit, machine));
-    text_size(reserve, sg_size_of(bounds.reserve, machine));
     finding_say(finding, FINDING_FINE, NULL, SG_BOUNDS_FILE " bounds you to %s%s%s%s%s.",
-                bounds.limit.is_set ? "a limit of at most " : "", bounds.limit.is_set ? limit : "",
+                bounds.limit.is_set ? "a limit of at most " : "",
+                bounds.limit.is_set ? text_size(sg_size_of(bounds.limit, machine)) : "",
                 bounds.limit.is_set && bounds.reserve.is_set ? " and " : "",
-                bounds.reserve.is_set ? "a reserve of at least " : "", bounds.reserve.is_set ? reserve : "");
+                bounds.reserve.is_set ? "a reserve of at least " : "",
+                bounds.reserve.is_set ? text_size(sg_size_of(bounds.reserve, machine)) : "");
 }
 
 static void check_bounds(struct doctor *doctor, struct finding *finding)

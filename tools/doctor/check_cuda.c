@@ -227,12 +227,11 @@ bool doctor_has_driver_pools(const struct doctor *doctor)
 
 static void check_driver_pools(struct doctor *doctor, struct finding *finding)
 {
-    char kept_text[TEXT_SIZE_CAPACITY];
     uint64_t pools = doctor->has_driver ? read_pools(doctor) : 0, unexplained = unexplained_bytes(doctor);
     bool has_pools = pools != 0 && pools != SG_UNKNOWN;
     uint64_t living = has_pools ? living_bytes(doctor->model) : 0;
     uint64_t kept = unexplained == SG_UNKNOWN ? SG_UNKNOWN : bytes_less(unexplained, living);
-    text_size(kept_text, kept);
+    const char *kept_text = text_size(kept);
     if (!doctor->has_driver || doctor->unified == 0) {
         finding_say(finding, FINDING_FINE, NULL, "Device memory is not the machine's, so the driver keeps none of it.");
         finding->absent = doctor->has_driver ? "the GPU has memory of its own"

@@ -198,11 +198,10 @@ static bool has_systemd(const struct doctor *doctor)
 
 static void check_jail(struct doctor *doctor, struct finding *finding)
 {
-    char limit_text[TEXT_SIZE_CAPACITY], total_text[TEXT_SIZE_CAPACITY], group[4096];
+    char group[4096];
     uint64_t total = doctor->model->machine.total_bytes, limit = doctor->model->machine.cgroup_limit_bytes;
     bool is_readable = doctor_read(doctor, "/proc/self/cgroup", group, sizeof group) > 0;
-    text_size(limit_text, limit);
-    text_size(total_text, total);
+    const char *limit_text = text_size(limit);
     if (!is_readable) {
         finding_say(finding, FINDING_UNKNOWN, "cat /proc/self/cgroup", "/proc/self/cgroup cannot be read.");
     } else if (limit != SG_UNKNOWN && (total == SG_UNKNOWN || limit < total)) {

@@ -37,11 +37,11 @@ static bool is_off(const char *value)
 
 static void check_handover(struct doctor *doctor, struct finding *finding)
 {
-    char hidden_text[TEXT_SIZE_CAPACITY], value[16] = "";
+    char value[16] = "";
     uint64_t total = doctor_meminfo(doctor, "CmaTotal"), unused = doctor_meminfo(doctor, "CmaFree");
     bool is_known = total != SG_UNKNOWN && unused != SG_UNKNOWN, is_switched = read_switch(doctor, value);
     uint64_t hidden = is_known ? bytes_less(unused, total) : SG_UNKNOWN;
-    text_size(hidden_text, hidden);
+    const char *hidden_text = text_size(hidden);
     if (!is_known) { /* a kernel without CMA, which KHO needs */
         finding_say(finding, FINDING_FINE, NULL, "The kernel sets no memory aside for kexec handover.");
     } else if (hidden < SCRATCH_LEAST) {

@@ -71,7 +71,7 @@ static const char *judge_file_system(const char *type)
 
 static void judge_place(const struct doctor *doctor, struct finding *finding, const char *folder, uint64_t *free_bytes)
 {
-    char free_text[TEXT_SIZE_CAPACITY], *path = text_format("%s%s", doctor->root, folder);
+    char *path = text_format("%s%s", doctor->root, folder);
     struct history_folder place = history_judge(path);
     struct statvfs disk;
     const char *type = place.failure == 0 ? file_system_of(doctor, place.existing) : "";
@@ -87,8 +87,7 @@ static void judge_place(const struct doctor *doctor, struct finding *finding, co
                     place.failure != 0 ? strerror(place.failure) : "/proc/self/mounts does not name its file system");
     } else if (*free_bytes < ROOM_LEAST) {
         finding_say(finding, FINDING_WARNING, "df -h ~  # and make room, or set SPARKGUARD_HISTORY=FOLDER",
-                    "Only %s of the 64 MiB that the history may take are free at %s.",
-                    text_size(free_text, *free_bytes), path);
+                    "Only %s of the 64 MiB that the history may take are free at %s.", text_size(*free_bytes), path);
     } else {
         finding_say(finding, FINDING_FINE, NULL, "The history is kept in %s%s.", path,
                     place.is_whole ? "" : ", which the first guarded process makes");

@@ -79,7 +79,7 @@ static const struct kind *kind_of(const struct doctor_process *process, const ch
 
 static void look_at(const struct doctor *doctor, const struct doctor_process *process, struct left *left)
 {
-    char path[64], status[8192], size[TEXT_SIZE_CAPACITY];
+    char path[64], status[8192];
     char *command = command_of(doctor, process);
     const struct kind *kind = kind_of(process, command);
     if (kind == NULL || process->state == 'Z' || (!kind->is_idle && !is_orphan(doctor, process)))
@@ -95,7 +95,7 @@ static void look_at(const struct doctor *doctor, const struct doctor_process *pr
     text_shorten(command, 40);
     if (left->count < NAMED_MAX)
         left->names = text_format("%s%s%" PRIu32 " %s, %s, %s", left->names, left->count > 0 ? "; " : "", process->pid,
-                                  command, kind->what, text_size(size, bytes));
+                                  command, kind->what, text_size(bytes));
     if (left->count < KILLED_MAX)
         left->pids = text_format("%s %" PRIu32, left->pids, process->pid);
     left->count++;
@@ -106,14 +106,13 @@ static void look_at(const struct doctor *doctor, const struct doctor_process *pr
 static void check_left_processes(struct doctor *doctor, struct finding *finding)
 {
     struct left left = {.names = text_copy("", 0), .pids = text_copy("", 0)};
-    char size[TEXT_SIZE_CAPACITY];
     for (size_t i = 0; i < doctor->process_count && !doctor->is_contained; i++) /* there init is a part of the job */
         look_at(doctor, &doctor->processes[i], &left);
     if (left.count == 0)
         return;
     finding_say(finding, FINDING_WARNING, NULL, "%" PRIu64 " process%s of ended jobs run%s on with %s: %s%s",
-                left.count, left.count == 1 ? "" : "es", left.count == 1 ? "s" : "", text_size(size, left.bytes),
-                left.names, left.count > NAMED_MAX ? "; ..." : "");
+                left.count, left.count == 1 ? "" : "es", left.count == 1 ? "s" : "", text_size(left.bytes), left.names,
+                left.count > NAMED_MAX ? "; ..." : "");
     finding->fix = text_format("%skill%s", left.is_anothers && geteuid() != 0 ? "sudo " : "", left.pids);
     finding_figure(finding, "left_count", left.count);
     finding_figure(finding, "left_bytes", left.bytes);

@@ -20,23 +20,20 @@
 
 static void check_memory(struct doctor *doctor, struct finding *finding)
 {
-    char text[3][TEXT_SIZE_CAPACITY];
     const struct model_machine *machine = &doctor->model->machine;
     uint64_t usable = machine->usable_bytes, reserve = machine->reserve_bytes, total = machine->total_bytes;
-    text_size(text[0], usable);
-    text_size(text[1], total);
-    text_size(text[2], reserve);
+    const char *left = text_size(usable), *all = text_size(total), *kept = text_size(reserve);
     if (usable == SG_UNKNOWN || reserve == SG_UNKNOWN) {
         finding_say(finding, FINDING_UNKNOWN, "cat /proc/meminfo", "/proc/meminfo does not say what is available.");
     } else if (usable <= reserve) {
-        finding_say(finding, FINDING_DANGER, NULL, "%s of %s is available, all of it kept in reserve (%s).", text[0],
-                    text[1], text[2]);
+        finding_say(finding, FINDING_DANGER, NULL, "%s of %s is available, all of it kept in reserve (%s).", left, all,
+                    kept);
     } else if (usable < total / 3 * 2) { /* the advice for profiling on a Spark is 80 of 120 GiB */
-        finding_say(finding, FINDING_WARNING, NULL, "%s of %s is available, of which %s is kept in reserve.", text[0],
-                    text[1], text[2]);
+        finding_say(finding, FINDING_WARNING, NULL, "%s of %s is available, of which %s is kept in reserve.", left, all,
+                    kept);
     } else {
-        finding_say(finding, FINDING_FINE, NULL, "%s of %s is available, of which %s is kept in reserve.", text[0],
-                    text[1], text[2]);
+        finding_say(finding, FINDING_FINE, NULL, "%s of %s is available, of which %s is kept in reserve.", left, all,
+                    kept);
     }
     if (finding->state == FINDING_DANGER || finding->state == FINDING_WARNING)
         finding->fix = "sparkguard-report  # shows who holds it";
@@ -50,13 +47,11 @@ DOCTOR_CHECK(30, check_memory, "memory",
 
 static void check_page_cache(struct doctor *doctor, struct finding *finding)
 {
-    char cache_text[TEXT_SIZE_CAPACITY], free_text[TEXT_SIZE_CAPACITY];
     uint64_t active = doctor_meminfo(doctor, "Active(file)"), inactive = doctor_meminfo(doctor, "Inactive(file)");
     uint64_t total = doctor_meminfo(doctor, "MemTotal"), unused = doctor_meminfo(doctor, "MemFree");
     bool is_known = active != SG_UNKNOWN && inactive != SG_UNKNOWN && total != SG_UNKNOWN && unused != SG_UNKNOWN;
     uint64_t cache = is_known ? active + inactive : SG_UNKNOWN;
-    text_size(cache_text, cache);
-    text_size(free_text, unused);
+    const char *cache_text = text_size(cache), *free_text = text_size(unused);
     if (!is_known) {
         finding_say(finding, FINDING_UNKNOWN, "free -h", "/proc/meminfo does not say how much page cache there is.");
     } else if (!doctor->has_gpu) {
@@ -84,7 +79,6 @@ DOCTOR_CHECK(130, check_page_cache, "page-cache",
 
 static void check_huge_pages(struct doctor *doctor, struct finding *finding)
 {
-    char pool_text[TEXT_SIZE_CAPACITY], free_text[TEXT_SIZE_CAPACITY];
     uint64_t pages = procfs_number_after(doctor->meminfo, "HugePages_Total");
     uint64_t unused = procfs_number_after(doctor->meminfo, "HugePages_Free");
     uint64_t size = doctor_meminfo(doctor, "Hugepagesize"), all = doctor_meminfo(doctor, "Hugetlb");
@@ -96,8 +90,7 @@ static void check_huge_pages(struct doctor *doctor, struct finding *finding)
         pool = bytes_max(pool, all);
     if (!is_known || unused == SG_UNKNOWN || __builtin_mul_overflow(unused, size, &free_bytes))
         free_bytes = SG_UNKNOWN;
-    text_size(pool_text, pool);
-    text_size(free_text, free_bytes);
+    const char *pool_text = text_size(pool), *free_text = text_size(free_bytes);
     if (!is_known) {
         finding_say(finding, FINDING_UNKNOWN, "grep -i huge /proc/meminfo",
                     "/proc/meminfo does not say how many huge pages are reserved.");
@@ -151,11 +144,9 @@ static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint
 
 static void check_fragmentation(struct doctor *doctor, struct finding *finding)
 {
-    char large_text[TEXT_SIZE_CAPACITY], all_text[TEXT_SIZE_CAPACITY];
     uint64_t large, all;
     bool is_known = read_blocks(doctor, &large, &all);
-    text_size(large_text, large);
-    text_size(all_text, all);
+    const char *large_text = text_size(large), *all_text = text_size(all);
     if (!is_known) {
         finding_say(finding, FINDING_UNKNOWN, "sudo cat /proc/buddyinfo", "/proc/buddyinfo cannot be read.");
         large = all = SG_UNKNOWN;

@@ -45,11 +45,10 @@ static long swap_percent(const struct doctor *doctor, uint32_t pid)
 
 static void check_earlyoom(struct doctor *doctor, struct finding *finding)
 {
-    char swap_text[TEXT_SIZE_CAPACITY];
     uint64_t swap = doctor_meminfo(doctor, "SwapTotal");
     const struct doctor_process *process = doctor_daemon_named(doctor, "earlyoom");
     long percent = process != NULL ? swap_percent(doctor, process->pid) : -1;
-    text_size(swap_text, swap);
+    const char *swap_text = text_size(swap);
     if (!doctor->has_processes) {
         finding_say(finding, FINDING_UNKNOWN, "systemctl status earlyoom", "/proc cannot be listed.");
     } else if (process == NULL) {

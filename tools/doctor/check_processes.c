@@ -54,7 +54,6 @@ DOCTOR_CHECK(180, check_zombies, "zombies",
 
 static void check_leftovers(struct doctor *doctor, struct finding *finding)
 {
-    char size_text[TEXT_SIZE_CAPACITY];
     struct doctor_shm shm;
     const struct model_job *job;
     const struct model_process *process;
@@ -63,7 +62,7 @@ static void check_leftovers(struct doctor *doctor, struct finding *finding)
         DL_FOREACH (job->processes, process)
             killed += process->state == SG_STATE_KILLED;
     doctor_shm_look(doctor, &shm);
-    text_size(size_text, shm.orphan_bytes);
+    const char *size_text = text_size(shm.orphan_bytes);
     if (!shm.is_readable) {
         finding_say(finding, FINDING_UNKNOWN, "ls -l /dev/shm", "/dev/shm cannot be listed.");
     } else if (shm.orphan_count == 0) {
@@ -93,13 +92,12 @@ DOCTOR_CHECK(190, check_leftovers, "leftovers",
 
 static void check_unguarded(struct doctor *doctor, struct finding *finding)
 {
-    char size_text[TEXT_SIZE_CAPACITY], least_text[TEXT_SIZE_CAPACITY];
     const struct model *model = doctor->model;
     uint64_t total = model->machine.total_bytes, sum = 0, count = 0;
     uint64_t least = total == SG_UNKNOWN ? SG_UNKNOWN : total / 100 * MUCH_PERCENT;
     for (; count < model->unguarded_count && model->unguarded[count].resident_bytes >= least; count++)
         sum = bytes_add(sum, model->unguarded[count].resident_bytes);
-    text_size(least_text, least);
+    const char *least_text = text_size(least);
     if (!doctor->has_processes || total == SG_UNKNOWN) {
         finding_say(finding, FINDING_UNKNOWN, "sparkguard-report",
                     "/proc cannot be listed, or does not show the memory of processes.");
@@ -114,7 +112,7 @@ static void check_unguarded(struct doctor *doctor, struct finding *finding)
                     text_format("kill -TERM %" PRIu32 "  # and start it again under sparkguard", first->pid),
                     "%" PRIu64 " process%s without the guard hold%s %s or more; the largest is %" PRIu32 " with %s: %s",
                     count, count == 1 ? "" : "es", count == 1 ? "s" : "", least_text, first->pid,
-                    text_size(size_text, first->resident_bytes), command);
+                    text_size(first->resident_bytes), command);
     }
     finding_figure(finding, "unguarded_count", count);
     finding_figure(finding, "unguarded_bytes", sum);

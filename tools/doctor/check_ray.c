@@ -60,15 +60,13 @@ static void check_ray(struct doctor *doctor, struct finding *finding)
 {
     const struct doctor_process *raylet = doctor_process_named(doctor, "raylet");
     uint64_t total = doctor->model->machine.total_bytes, floor = doctor->model->machine.floor_bytes, left = SG_UNKNOWN;
-    char left_text[TEXT_SIZE_CAPACITY], floor_text[TEXT_SIZE_CAPACITY];
     struct monitor monitor;
     if (raylet == NULL) /* a machine without Ray hears nothing about it */
         return;
     monitor = read_monitor(doctor, raylet->pid);
     if (total != SG_UNKNOWN && monitor.is_known)
         left = (uint64_t)((double)total * (100 - monitor.percent) / 100);
-    text_size(left_text, left);
-    text_size(floor_text, floor);
+    const char *left_text = text_size(left), *floor_text = text_size(floor);
     if (!monitor.is_known || total == SG_UNKNOWN || floor == SG_UNKNOWN) {
         finding_say(finding, FINDING_UNKNOWN,
                     text_format("sudo tr '\\0' '\\n' </proc/%" PRIu32 "/environ | grep ^RAY_memory_", raylet->pid),

@@ -85,9 +85,8 @@ static bool find_largest(const struct doctor *doctor, uint64_t total, uint64_t r
 
 static void say_found(struct finding *finding, const struct shared_memory *largest, uint64_t room_bytes)
 {
-    char size[TEXT_SIZE_CAPACITY], room[TEXT_SIZE_CAPACITY], others[48] = "";
-    text_size(size, largest->size_bytes);
-    text_size(room, room_bytes);
+    char others[48] = "";
+    const char *size = text_size(largest->size_bytes), *room = text_size(room_bytes);
     if (largest->count == 0) {
         finding_say(finding, FINDING_FINE, NULL, "%s may grow to %s; %s can be taken.", largest->path, size, room);
         return;

@@ -113,14 +113,12 @@ static enum doctor_unit protected_bytes(const struct doctor *doctor, const char 
 
 static void check_ssh_memory(struct doctor *doctor, struct finding *finding)
 {
-    char own_text[TEXT_SIZE_CAPACITY], slice_text[TEXT_SIZE_CAPACITY];
     const char *unit = ssh_unit(doctor);
     char *group = text_format("system.slice/%s", unit);
     int64_t own, slice;
     enum doctor_unit state = protected_bytes(doctor, group, unit, &own);
     enum doctor_unit slice_state = protected_bytes(doctor, "system.slice", "system.slice", &slice);
-    text_size(own_text, (uint64_t)own);
-    text_size(slice_text, (uint64_t)slice);
+    const char *own_text = text_size((uint64_t)own), *slice_text = text_size((uint64_t)slice);
     if (state == DOCTOR_UNIT_ABSENT && !has_server(doctor)) {
         finding_say(finding, FINDING_FINE, NULL, "No SSH server is set up here.");
         finding->absent = "no SSH server";

@@ -18,7 +18,6 @@
 
 static void check_swap(struct doctor *doctor, struct finding *finding)
 {
-    char total_text[TEXT_SIZE_CAPACITY], used_text[TEXT_SIZE_CAPACITY];
     uint64_t total = doctor_meminfo(doctor, "SwapTotal"), left = doctor_meminfo(doctor, "SwapFree");
     uint64_t used = total == SG_UNKNOWN || left == SG_UNKNOWN ? SG_UNKNOWN : bytes_less(total, left);
     uint64_t available = doctor_meminfo(doctor, "MemAvailable");
@@ -28,7 +27,7 @@ static void check_swap(struct doctor *doctor, struct finding *finding)
         finding_say(finding, FINDING_FINE, NULL, "No swap is on.");
     } else {
         finding_say(finding, doctor_is_at_risk(doctor) ? FINDING_DANGER : FINDING_WARNING, NULL,
-                    "%s of swap is on, %s of it used.", text_size(total_text, total), text_size(used_text, used));
+                    "%s of swap is on, %s of it used.", text_size(total), text_size(used));
         bool is_too_much = used == SG_UNKNOWN || available == SG_UNKNOWN || used > available / 2;
         finding->fix =
             is_too_much ? "sparkguard-report  # first end what holds memory, then: sudo swapoff -a" : "sudo swapoff -a";

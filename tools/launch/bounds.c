@@ -63,7 +63,6 @@ struct sg_bounds launch_bounds_of(uid_t user)
 
 bool launch_bounds_allow(uid_t user, uint64_t limit_bytes, uint64_t reserve_bytes, uint64_t machine_bytes)
 {
-    char size[TEXT_SIZE_CAPACITY];
     const struct sg_bounds bounds = launch_bounds_of(user);
     uint64_t most = sg_size_of(bounds.limit, machine_bytes), least = sg_size_of(bounds.reserve, machine_bytes);
     bool exceeds = most != 0 && limit_bytes > most, undercuts = reserve_bytes != 0 && reserve_bytes < least;
@@ -72,6 +71,6 @@ bool launch_bounds_allow(uid_t user, uint64_t limit_bytes, uint64_t reserve_byte
     char *name = user == getuid() ? text_copy("you", SIZE_MAX) : host_user_name(user);
     fprintf(stderr, "sparkguard: %s: " SG_BOUNDS_FILE " allows %s a %s of at %s %s; nothing is changed\n",
             launch_set_name, name, exceeds ? "limit" : "reserve", exceeds ? "most" : "least",
-            text_size(size, exceeds ? most : least));
+            text_size(exceeds ? most : least));
     return false;
 }

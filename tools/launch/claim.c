@@ -170,7 +170,6 @@ static struct past find_past(const struct launch *launch)
 
 static int find_auto(struct launch *launch)
 {
-    char peak_text[TEXT_SIZE_CAPACITY], claim_text[TEXT_SIZE_CAPACITY];
     const struct past past = find_past(launch);
     if (past.peak_bytes == 0) {
         fprintf(stderr, "sparkguard: --claim=auto: %s; give a size this time, as --claim=80G; nothing was started\n",
@@ -182,8 +181,8 @@ static int find_auto(struct launch *launch)
     launch->claim.bytes = (past.peak_bytes + past.peak_bytes / 100 * MARGIN_PERCENT + MIB - 1) / MIB * MIB;
     if (!launch->is_quiet)
         fprintf(stderr, "sparkguard: --claim=auto: claims %s: the highest peak of %zu recorded run%s, %s, and %d%%\n",
-                text_size(claim_text, launch->claim.bytes), past.runs, past.runs == 1 ? "" : "s",
-                text_size(peak_text, past.peak_bytes), MARGIN_PERCENT);
+                text_size(launch->claim.bytes), past.runs, past.runs == 1 ? "" : "s", text_size(past.peak_bytes),
+                MARGIN_PERCENT);
     return 0;
 }
 
@@ -292,11 +291,10 @@ int launch_claim_wait(struct launch *launch)
 
 void launch_claim_say_ended(const struct launch *launch)
 {
-    char size[TEXT_SIZE_CAPACITY], signal_text[TEXT_TIME_CAPACITY];
     bool is_killed = WIFSIGNALED(launch->wait_status);
     fprintf(stderr, "sparkguard: no claim of %s: %s%s while it waited; nothing was started\n",
-            text_size(size, launch->claim.bytes), is_killed ? "killed by " : "ended",
-            is_killed ? text_signal(signal_text, WTERMSIG(launch->wait_status)) : "");
+            text_size(launch->claim.bytes), is_killed ? "killed by " : "ended",
+            is_killed ? text_signal(WTERMSIG(launch->wait_status)) : "");
 }
 
 void launch_claim_end(struct launch *launch)
@@ -314,7 +312,6 @@ void launch_claim_end(struct launch *launch)
 bool launch_claim_check_use(struct launch *launch, struct timespec *left)
 {
     struct launch_claim *claim = &launch->claim;
-    char size[TEXT_SIZE_CAPACITY], ttl[TEXT_TIME_CAPACITY];
     struct timespec now;
     if (!claim->is_held || claim->ttl_ns == 0)
         return false;
@@ -335,6 +332,6 @@ bool launch_claim_check_use(struct launch *launch, struct timespec *left)
     launch_claim_end(launch);
     if (!launch->is_quiet)
         fprintf(stderr, "sparkguard: the claim of %s is given up: it was not used within %s (--claim-ttl)\n",
-                text_size(size, claim->bytes), text_duration(ttl, (int64_t)since_ns));
+                text_size(claim->bytes), text_duration((int64_t)since_ns));
     return false;
 }

@@ -57,30 +57,27 @@ static uint64_t claimable(const struct sg_claim_order *order)
 
 static void say_waiting(const struct sg_claim_order *order)
 {
-    char wanted[TEXT_SIZE_CAPACITY], now[TEXT_SIZE_CAPACITY];
-    text_size(wanted, order->bytes);
+    const char *wanted = text_size(order->bytes);
     if (order->queue_position > 1)
         fprintf(stderr, "sparkguard: waits for a claim of %s; claims before it: %" PRIu64 "\n", wanted,
                 order->queue_position - 1);
     else
         fprintf(stderr, "sparkguard: waits for a claim of %s; now %s can be claimed\n", wanted,
-                text_size(now, claimable(order)));
+                text_size(claimable(order)));
 }
 
 /* Prints why there is no claim, and ends. */
 static void end_without(const struct inside *inside, int failure)
 {
     const struct sg_claim_order *order = &inside->order;
-    char wanted[TEXT_SIZE_CAPACITY], now[TEXT_SIZE_CAPACITY], waited[TEXT_TIME_CAPACITY] = "";
-    text_size(wanted, order->bytes);
-    if (inside->wait_ns != 0)
-        text_duration(waited, (int64_t)inside->wait_ns);
+    const char *wanted = text_size(order->bytes);
+    const char *waited = inside->wait_ns != 0 ? text_duration((int64_t)inside->wait_ns) : "";
     enum launch_claim_what what = failure == EAGAIN  ? CLAIM_NOT_HELD
                                   : failure == E2BIG ? CLAIM_IMPOSSIBLE
                                                      : CLAIM_WITHOUT;
     if (what == CLAIM_IMPOSSIBLE)
         fprintf(stderr, "sparkguard: --claim: %s can never be claimed here, at most %s; nothing was started\n", wanted,
-                text_size(now, order->most_bytes));
+                text_size(order->most_bytes));
     else if (failure == EDQUOT)
         fprintf(stderr, "sparkguard: --claim: this user has as many claims as one may have; nothing was started\n");
     else if (failure == EUSERS)
@@ -96,7 +93,7 @@ static void end_without(const struct inside *inside, int failure)
                 order->queue_position == 2 ? " is" : "s are");
     else
         fprintf(stderr, "sparkguard: no claim of %s%s%s: %s can be claimed now; nothing was started (--claim-wait)\n",
-                wanted, waited[0] != '\0' ? " within " : "", waited, text_size(now, claimable(order)));
+                wanted, waited[0] != '\0' ? " within " : "", waited, text_size(claimable(order)));
     send_to_launcher(inside->socket, what, failure, -1);
     _exit(LAUNCH_NO_CLAIM);
 }
@@ -112,7 +109,6 @@ static int claim(struct inside *inside)
 {
     int (*attempt)(struct sg_claim_order *) = NULL;
     launch_find_export("sparkguard_claim", &attempt, sizeof attempt);
-    char text[TEXT_SIZE_CAPACITY], duration[TEXT_TIME_CAPACITY];
     uint64_t begin_ns = (uint64_t)tool_clock_ns(CLOCK_MONOTONIC), deadline_ns = begin_ns + inside->wait_ns;
     for (bool has_said = inside->is_quiet;;) {
         uint64_t ns = (uint64_t)tool_clock_ns(CLOCK_MONOTONIC), left_ns = deadline_ns > ns ? deadline_ns - ns : 0;
@@ -120,8 +116,8 @@ static int claim(struct inside *inside)
         int result = attempt != NULL ? attempt(&inside->order) : -ENOLCK;
         if (result >= 0) {
             if (has_said && !inside->is_quiet)
-                fprintf(stderr, "sparkguard: claim of %s granted after %s\n", text_size(text, inside->order.bytes),
-                        text_duration(duration, (int64_t)((uint64_t)tool_clock_ns(CLOCK_MONOTONIC) - begin_ns)));
+                fprintf(stderr, "sparkguard: claim of %s granted after %s\n", text_size(inside->order.bytes),
+                        text_duration((int64_t)((uint64_t)tool_clock_ns(CLOCK_MONOTONIC) - begin_ns)));
             return result;
         }
         if (is_launcher_gone(inside->socket)) /* nobody would keep the claim */

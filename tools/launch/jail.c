@@ -181,7 +181,6 @@ void launch_jail_inside(char **argv)
 {
     int failure_pipe, saved_stderr, words, is_quiet;
     uint64_t bytes;
-    char size[TEXT_SIZE_CAPACITY];
     if (argv[1] == NULL || sscanf(argv[1], INSIDE_OPTION "%d,%d,%d,%" SCNu64 ",%d", &failure_pipe, &saved_stderr,
                                   &words, &bytes, &is_quiet) != 5)
         return;
@@ -200,7 +199,7 @@ void launch_jail_inside(char **argv)
         fprintf(stderr,
                 "sparkguard: jail of %s: the kernel bounds heap, mapped, pinned and managed memory; the guard bounds "
                 "device memory (cudaMalloc)\n",
-                text_size(size, bytes));
+                text_size(bytes));
     say(failure_pipe, JAIL_IS_THERE);
     execvp(program[0], program);
     say(failure_pipe, errno);

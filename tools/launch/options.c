@@ -41,7 +41,6 @@ static void complain(struct launch *launch, enum sg_option option, const char *w
 /* Warns of a valid value that was probably not meant. The library prints the same warning, except under a launcher. */
 static void warn(enum sg_option option, const char *what, const char *value)
 {
-    char kept[TEXT_SIZE_CAPACITY], all[TEXT_SIZE_CAPACITY];
     struct sg_size size = {0};
     if (sg_option_table[option].kind == SG_KIND_SIZE)
         bad_value_warn_of_unit("sparkguard", what, value, sg_option_table[option].example);
@@ -53,7 +52,7 @@ static void warn(enum sg_option option, const char *what, const char *value)
     if (machine != 0 && sg_size_of(size, machine) >= machine)
         fprintf(stderr,
                 "sparkguard: %s=%s keeps %s of the %s that this machine has: every large request will be refused\n",
-                what, value, text_size(kept, sg_size_of(size, machine)), text_size(all, machine));
+                what, value, text_size(sg_size_of(size, machine)), text_size(machine));
 }
 
 static void take_option(struct launch *launch, enum sg_option option, char *value)

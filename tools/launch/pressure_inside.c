@@ -27,12 +27,10 @@
 static void complain_once(int status)
 {
     static bool has_complained;
-    char signal_text[TEXT_TIME_CAPACITY];
     if (!has_complained && WIFEXITED(status) && WEXITSTATUS(status) != 0)
         fprintf(stderr, "sparkguard: the command of --on-pressure ended with exit status %d\n", WEXITSTATUS(status));
     else if (!has_complained && WIFSIGNALED(status))
-        fprintf(stderr, "sparkguard: the command of --on-pressure was killed by %s\n",
-                text_signal(signal_text, WTERMSIG(status)));
+        fprintf(stderr, "sparkguard: the command of --on-pressure was killed by %s\n", text_signal(WTERMSIG(status)));
     has_complained = has_complained || status != 0;
 }
 

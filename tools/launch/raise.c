@@ -65,20 +65,19 @@ int launch_raise(const struct launch *launch, uint64_t bytes)
 
 static int raise_claim(uint64_t bytes)
 {
-    char size[TEXT_SIZE_CAPACITY], most[TEXT_SIZE_CAPACITY];
     struct sg_claim_order order = {.bytes = bytes, .wait_ns = UNDER_WAY_NS};
     int (*attempt)(struct sg_claim_order *) = NULL;
     launch_find_export("sparkguard_raise_claim", &attempt, sizeof attempt);
     int failure = attempt != NULL ? -attempt(&order) : ENOSYS;
-    text_size(size, bytes);
+    const char *size = text_size(bytes);
     if (failure == 0)
         return 0;
     if (failure == EAGAIN)
         fprintf(stderr, "sparkguard: %s: the claim cannot be raised to %s now: %s more can be claimed; ",
-                launch_set_name, size, text_size(most, bytes_less(order.usable_bytes, order.reserve_bytes)));
+                launch_set_name, size, text_size(bytes_less(order.usable_bytes, order.reserve_bytes)));
     else if (failure == E2BIG)
         fprintf(stderr, "sparkguard: %s: %s can never be claimed here, at most %s; ", launch_set_name, size,
-                text_size(most, order.most_bytes));
+                text_size(order.most_bytes));
     else if (failure == EXDEV)
         fprintf(stderr,
                 "sparkguard: %s: the job claims in a cgroup that this process is not in, and only from there can the "

@@ -210,12 +210,11 @@ static int apply(const struct launch *launch, const struct chosen *job, const st
 /* Returns whether the limit is one that the job can live with. Prints why not. */
 static bool check_limit(const struct order *order, const struct chosen *job, const char *name)
 {
-    char limit[TEXT_SIZE_CAPACITY], held[TEXT_SIZE_CAPACITY];
     uint64_t bytes = order->limit_bytes;
     if (bytes == 0 || bytes == SG_UNKNOWN || order->is_forced || (bytes >= SG_LIMIT_LEAST && bytes >= job->held_bytes))
         return true;
     char *printable = text_printable(name, false);
-    text_size(limit, bytes);
+    const char *limit = text_size(bytes);
     if (bytes < SG_LIMIT_LEAST && bytes < 1024)
         fprintf(stderr, "sparkguard: %s: limit=%" PRIu64 " is %s; did you mean %" PRIu64 "G?", launch_set_name, bytes,
                 limit, bytes);
@@ -224,15 +223,14 @@ static bool check_limit(const struct order *order, const struct chosen *job, con
                 limit);
     else
         fprintf(stderr, "sparkguard: %s: job %s holds %s, more than %s: its next requests would be refused;",
-                launch_set_name, printable, text_size(held, job->held_bytes), limit);
+                launch_set_name, printable, text_size(job->held_bytes), limit);
     fputs(" nothing is changed (--force sets it)\n", stderr);
     return false;
 }
 
 static char *size_or_none(uint64_t bytes)
 {
-    char size[TEXT_SIZE_CAPACITY];
-    return text_copy(bytes == 0 || bytes == SG_UNKNOWN ? "none" : text_size(size, bytes), SIZE_MAX);
+    return text_copy(bytes == 0 || bytes == SG_UNKNOWN ? "none" : text_size(bytes), SIZE_MAX);
 }
 
 /* Adds "NAME OLD -> NEW" to the line. */
@@ -246,11 +244,11 @@ static void add_change(char **line, const char *name, uint64_t before, uint64_t 
 
 static void say(const struct launch *launch, const struct chosen *job, const struct order *order)
 {
-    char *name = text_printable(launch->set_job, false), *line = text_copy("", SIZE_MAX), held[TEXT_SIZE_CAPACITY];
+    char *name = text_printable(launch->set_job, false), *line = text_copy("", SIZE_MAX);
     add_change(&line, "limit", job->limit_bytes, order->limit_bytes);
     add_change(&line, "reserve", job->reserve_bytes, order->reserve_bytes);
     add_change(&line, "claim", job->claim_bytes, order->claim_bytes);
-    printf("job %s: %s; it holds %s\n", name, line, text_size(held, job->held_bytes));
+    printf("job %s: %s; it holds %s\n", name, line, text_size(job->held_bytes));
 }
 
 static int set(const struct launch *launch, const struct model *model)

@@ -93,11 +93,9 @@ static void put_no_record(const struct launch *launch)
 
 static void put_end(const struct launch *launch, bool has_record)
 {
-    char lasted[TEXT_TIME_CAPACITY], signal_text[TEXT_TIME_CAPACITY];
-    fprintf(stderr, "sparkguard: job %s ran %s, ", launch->job,
-            text_duration(lasted, tool_now_ns() - launch->started_ns));
+    fprintf(stderr, "sparkguard: job %s ran %s, ", launch->job, text_duration(tool_now_ns() - launch->started_ns));
     if (WIFSIGNALED(launch->wait_status))
-        fprintf(stderr, "killed by %s", text_signal(signal_text, WTERMSIG(launch->wait_status)));
+        fprintf(stderr, "killed by %s", text_signal(WTERMSIG(launch->wait_status)));
     else
         fprintf(stderr, "exit status %d", WEXITSTATUS(launch->wait_status));
     if (!launch->is_guarded)
@@ -110,20 +108,18 @@ static void put_end(const struct launch *launch, bool has_record)
 /* Prints the job's peak, its limit, and the composition of the largest process's peak. */
 static void put_peak(const struct outcome *outcome)
 {
-    char size[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], peak[TEXT_SIZE_CAPACITY];
     char *parts = model_peak_text(outcome->largest);
-    text_size(peak, outcome->peak_bytes);
-    text_size(limit, outcome->limit_bytes);
+    const char *peak = text_size(outcome->peak_bytes), *limit = text_size(outcome->limit_bytes);
     if (outcome->limit_bytes == SG_UNKNOWN)
         fprintf(stderr, "sparkguard: peak %s", peak);
     else if (outcome->limit_peak_bytes <= outcome->peak_bytes)
         fprintf(stderr, "sparkguard: peak %s of the %s limit", peak, limit);
     else
         fprintf(stderr, "sparkguard: peak %s of the %s limit, MAP_NORESERVE mappings included; without them %s",
-                text_size(size, outcome->limit_peak_bytes), limit, peak);
+                text_size(outcome->limit_peak_bytes), limit, peak);
     if (outcome->process_count > 1)
         fprintf(stderr, "; the largest of %zu processes, %s: %s", outcome->process_count,
-                model_process_name(outcome->largest), text_size(size, outcome->largest->peak_bytes));
+                model_process_name(outcome->largest), text_size(outcome->largest->peak_bytes));
     if (parts[0] != '\0')
         fprintf(stderr, outcome->process_count > 1 ? " (%s)" : ": %s", parts);
     fputc('\n', stderr);
@@ -131,7 +127,6 @@ static void put_peak(const struct outcome *outcome)
 
 static void tell_refusals(const struct outcome *outcome)
 {
-    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
     const struct model_refusal *last = outcome->last;
     if (outcome->refused_count == 0)
         return;
@@ -139,9 +134,8 @@ static void tell_refusals(const struct outcome *outcome)
             outcome->refused_count == 1 ? "" : "s", outcome->is_observing ? "would have been " : "");
     if (last != NULL) {
         char *call = text_printable(last->call, false);
-        fprintf(stderr, "; the last: %s of %s, %s %s (%s)", call, text_size(size, last->size_bytes),
-                text_size(left, last->usable_bytes), model_headroom_word(last->reason),
-                model_reason_name[last->reason]);
+        fprintf(stderr, "; the last: %s of %s, %s %s (%s)", call, text_size(last->size_bytes),
+                text_size(last->usable_bytes), model_headroom_word(last->reason), model_reason_name[last->reason]);
     }
     fputc('\n', stderr);
 }
@@ -217,11 +211,10 @@ static struct unguarded find_unguarded(const struct launch *launch, const struct
 
 static void tell_unguarded(const struct launch *launch, const struct unguarded *unguarded)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (unguarded->seen_bytes != 0) {
         char *name = text_printable(launch->children.unguarded_name, false);
         fprintf(stderr, "sparkguard: process %" PRIu32 " (%s) held %s resident and ran unguarded, " NOT_REACHED "\n",
-                launch->children.unguarded_pid, name, text_size(size, unguarded->seen_bytes));
+                launch->children.unguarded_pid, name, text_size(unguarded->seen_bytes));
         if (launch->children.unguarded_advice != NULL)
             fprintf(stderr, "sparkguard: %s %s\n", name, launch->children.unguarded_advice);
     }
@@ -229,7 +222,7 @@ static void tell_unguarded(const struct launch *launch, const struct unguarded *
         fprintf(stderr,
                 "sparkguard: a child held %s resident and left no record: either it mapped files, or it ran "
                 "unguarded, " NOT_REACHED "\n",
-                text_size(size, unguarded->unknown_bytes));
+                text_size(unguarded->unknown_bytes));
 }
 
 /* Prints the verdict on this run, as the report does for the whole job. */
@@ -309,7 +302,6 @@ static struct sg_observation observe(const struct launch *launch)
 
 char *launch_start_text(const struct launch *launch)
 {
-    char room[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
     if (launch->is_quiet || !launch->is_new_job || !launch->is_guarded || isatty(STDERR_FILENO) != 1)
         return NULL;
     const struct sg_observation seen = observe(launch);
@@ -318,6 +310,6 @@ char *launch_start_text(const struct launch *launch)
     if (!seen.is_known)
         return text_format("sparkguard: %s (sparkguard-report)\n", what);
     return text_format("sparkguard: %s; %s may be taken, %s stay free (sparkguard-report)\n", what,
-                       text_size(room, bytes_min(seen.host_bytes, seen.left_bytes)),
-                       text_size(reserve, model_tightest(&seen)->reserve_bytes));
+                       text_size(bytes_min(seen.host_bytes, seen.left_bytes)),
+                       text_size(model_tightest(&seen)->reserve_bytes));
 }

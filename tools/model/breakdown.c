@@ -56,8 +56,7 @@ char *model_peak_text(const struct model_process *process)
         if (largest < 0)
             return text;
         is_taken[largest] = true;
-        char size[TEXT_SIZE_CAPACITY];
         text = text_format("%s%s%s %s", text, text[0] ? ", " : "", model_domain_name[largest],
-                           text_size(size, process->domain[largest].at_peak_bytes));
+                           text_size(process->domain[largest].at_peak_bytes));
     }
 }

@@ -90,7 +90,7 @@ const char *model_end_text(const struct model_process *process, char text[MODEL_
         [MODEL_ENDED_IT] = ": ended by its own watchdog",
     };
     static const int sent[] = {[MODEL_SENT_TERM] = SIGTERM, [MODEL_SENT_KILL] = SIGKILL, [MODEL_ENDED_IT] = 0};
-    char word[48], signal_text[TEXT_TIME_CAPACITY];
+    char word[48];
     bool is_exited = process->state == SG_STATE_EXITED;
     bool is_its_signal = !is_exited && process->signal != 0 && process->signal == sent[process->watchdog];
     if (process->state == SG_STATE_RUNNING)
@@ -100,7 +100,7 @@ const char *model_end_text(const struct model_process *process, char text[MODEL_
     if (is_exited && process->exit_code >= 0)
         snprintf(word, sizeof word, "exited with status %d", process->exit_code);
     else if (!is_exited && process->signal != 0 && process->watchdog != MODEL_ENDED_IT)
-        snprintf(word, sizeof word, "killed by %s", text_signal(signal_text, process->signal));
+        snprintf(word, sizeof word, "killed by %s", text_signal(process->signal));
     else if (!is_exited && process->watchdog == MODEL_NO_WATCHDOG)
         snprintf(word, sizeof word, "killed (signal not recorded)");
     else
@@ -111,11 +111,10 @@ const char *model_end_text(const struct model_process *process, char text[MODEL_
 
 char *model_fate_text(const struct model_process *process, bool is_utf8)
 {
-    char buffer[MODEL_END_TEXT], clock[TEXT_TIME_CAPACITY];
+    char buffer[MODEL_END_TEXT];
     bool is_ended = process->watchdog == MODEL_ENDED_IT;
     const char *end = is_ended ? "ended by its own watchdog" : model_end_text(process, buffer);
     char *detail = text_printable(process->watchdog_detail, is_utf8);
     return text_format("%s %s at %s%s%s", model_process_name(process), end,
-                       text_clock_local(clock, process->watchdog_event->time_ns), detail[0] != '\0' ? ": " : "",
-                       detail);
+                       text_clock_local(process->watchdog_event->time_ns), detail[0] != '\0' ? ": " : "", detail);
 }

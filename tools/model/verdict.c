@@ -161,9 +161,8 @@ static bool is_oom_victim(const struct model_process *victim)
     return victim->oom == SG_OOM_NAMED || model_kernel_log_names(victim->pid, victim->last_seen_ns, until_ns);
 }
 
-static char *end_by_signal(const struct run *run, const struct model_process *victim, char held[TEXT_SIZE_CAPACITY])
+static char *end_by_signal(const struct run *run, const struct model_process *victim, const char *held)
 {
-    char word[TEXT_TIME_CAPACITY];
     bool may_be_oom = victim->signal == 0 || victim->signal == SIGKILL;
     if (victim->is_cut_off)
         return text_format("still ran when the machine stopped, held %s", held);
@@ -173,17 +172,16 @@ static char *end_by_signal(const struct run *run, const struct model_process *vi
         return text_format("killed by SIGKILL, probably from the kernel's OOM killer, held %s", held);
     if (victim->signal == 0)
         return text_format("killed (signal not recorded), held %s", held);
-    return text_format("killed by %s, held %s", text_signal(word, victim->signal), held);
+    return text_format("killed by %s, held %s", text_signal(victim->signal), held);
 }
 
 /* Returns how the run ended; NULL if nothing special. */
 static char *end_of_victim(const struct run *run)
 {
-    char held[TEXT_SIZE_CAPACITY];
     const struct model_process *victim = run->victim;
     if (victim == NULL)
         return NULL;
-    text_size(held, victim->live_bytes);
+    const char *held = text_size(victim->live_bytes);
     char *words = victim->watchdog_event != NULL
                       ? text_format("%s by the watchdog, held %s",
                                     victim->state == SG_STATE_EXITED ? "told to end" : "ended", held)
@@ -214,8 +212,7 @@ static char *refusals_of(const struct run *run)
  * more once it gets so far, so this is no advice for the whole run. */
 static char *enough_of(const struct run *run)
 {
-    char size[TEXT_SIZE_CAPACITY];
-    char what[64];
+    char size[16], what[64];
     if (run->missing_bytes == 0)
         return text_copy("", 0);
     if (run->is_observing && run->enough_bytes != 0 && run->enough_bytes == run->peak_bytes)
@@ -239,17 +236,15 @@ static char *enough_of(const struct run *run)
  * the peak, the machine by its least headroom. */
 static char *least_of(const struct run *run)
 {
-    char peak[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
     uint64_t of_limit = bytes_less(run->limit_bytes, run->peak_bytes);
     bool is_limit = run->limit_bytes != SG_UNKNOWN && of_limit < run->headroom_bytes;
     if (is_limit && run->peak_bytes > run->limit_bytes) /* memory that no call announced */
-        return text_format("had a peak of %s, above its limit of %s", text_size(peak, run->peak_bytes),
-                           text_size(limit, run->limit_bytes));
+        return text_format("had a peak of %s, above its limit of %s", text_size(run->peak_bytes),
+                           text_size(run->limit_bytes));
     if (!is_limit && run->headroom_bytes == SG_UNKNOWN)
-        return text_format("had a peak of %s", text_size(peak, run->peak_bytes));
-    return text_format("at its tightest %s of %s were left%s",
-                       text_size(left, is_limit ? of_limit : run->headroom_bytes), is_limit ? "its limit" : "room",
-                       run->running_count > 0 ? " so far" : "");
+        return text_format("had a peak of %s", text_size(run->peak_bytes));
+    return text_format("at its tightest %s of %s were left%s", text_size(is_limit ? of_limit : run->headroom_bytes),
+                       is_limit ? "its limit" : "room", run->running_count > 0 ? " so far" : "");
 }
 
 /* Returns the verdict on a run that nobody killed. */
@@ -283,11 +278,10 @@ static char *words_of(const struct run *run)
 
 static char *with_unguarded(char *words, const struct model_witness *witness)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (witness->unguarded_bytes == 0)
         return words;
     return text_format("%s; child %" PRIu32 " (%s) is not guarded, held %s", words, witness->unguarded_pid,
-                       witness->unguarded_name, text_size(size, witness->unguarded_bytes));
+                       witness->unguarded_name, text_size(witness->unguarded_bytes));
 }
 
 static enum model_verdict_code code_of(const struct run *run)

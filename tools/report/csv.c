@@ -41,8 +41,7 @@ static void put_number(void *out, const char *key, uint64_t number)
 
 static void put_time(void *out, const char *key, int64_t time_ns)
 {
-    char text[TEXT_TIME_CAPACITY];
-    put_text(out, key, text_time_rfc3339(text, time_ns) ? text : NULL);
+    put_text(out, key, text_time_rfc3339(time_ns));
 }
 
 static void put_flag(void *out, const char *key, bool is_set)

@@ -52,11 +52,10 @@ static void put_legend(const struct model_part part[MODEL_PART_COUNT], const str
 {
     size_t column = 0;
     for (int i = 0; i < MODEL_PART_COUNT; i++) {
-        char size[TEXT_SIZE_CAPACITY];
         if (part[i].bytes == 0 && (i == MODEL_PART_PROMISED || i == MODEL_PART_CLAIMED || i == MODEL_PART_FLOOR))
             continue;
         char *piece = text_format("%s %s %s", style->is_utf8 ? appearances[i].glyph : appearances[i].ascii_glyph,
-                                  model_part_name[i], text_size(size, part[i].bytes));
+                                  model_part_name[i], text_size(part[i].bytes));
         bool is_full = i == MODEL_PART_CAPACITY && part[i].bytes == 0;
         style_flow(style, &column, "  ", is_full ? STYLE_RED : appearances[i].colour, piece);
     }
@@ -66,18 +65,16 @@ static void put_legend(const struct model_part part[MODEL_PART_COUNT], const str
 /* Prints one piece of a line, in words and bytes; nothing if the bytes are unknown. */
 static void put_figure(const struct style *style, size_t *column, const char *word, uint64_t bytes)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (bytes == SG_UNKNOWN)
         return;
-    char *piece = text_format("%s %s", word, text_size(size, bytes));
+    char *piece = text_format("%s %s", word, text_size(bytes));
     style_flow(style, column, ", ", STYLE_PLAIN, piece);
 }
 
 static void put_headline(const struct model_machine *machine, const struct style *style)
 {
-    char size[TEXT_SIZE_CAPACITY], used[TEXT_SIZE_CAPACITY];
     size_t column = 0;
-    char *piece = text_format("machine %s", text_size(size, machine->total_bytes));
+    char *piece = text_format("machine %s", text_size(machine->total_bytes));
     style_flow(style, &column, "", STYLE_BOLD, piece);
     if (machine->unified == 1)
         style_flow(style, &column, ", ", STYLE_PLAIN, "unified memory");
@@ -85,8 +82,7 @@ static void put_headline(const struct model_machine *machine, const struct style
     if (machine->swap_total_bytes == 0)
         style_flow(style, &column, ", ", STYLE_PLAIN, "no swap");
     else if (machine->swap_total_bytes != SG_UNKNOWN) {
-        piece = text_format("swap %s of %s", text_size(used, machine->swap_used_bytes),
-                            text_size(size, machine->swap_total_bytes));
+        piece = text_format("swap %s of %s", text_size(machine->swap_used_bytes), text_size(machine->swap_total_bytes));
         style_flow(style, &column, ", ", STYLE_PLAIN, piece);
     }
     put_figure(style, &column, "cgroup limit", machine->cgroup_limit_bytes);
@@ -117,23 +113,21 @@ static void put_other_directories(const struct model *model, const struct style 
 
 static void put_unaccounted(const struct model_machine *machine, const struct style *style)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (machine->unaccounted_bytes == SG_UNKNOWN || machine->unaccounted_bytes == 0)
         return;
     fprintf(style->stream, "unaccounted %s: CUDA contexts and the like, taken without a request\n",
-            text_size(size, machine->unaccounted_bytes));
+            text_size(machine->unaccounted_bytes));
 }
 
 static void put_device_lines(const struct model_machine *machine, const struct style *style)
 {
     for (int i = 0; i < SG_DEVICE_CAPACITY; i++) {
-        char live[TEXT_SIZE_CAPACITY], total[TEXT_SIZE_CAPACITY];
         const struct model_device *device = &machine->device[i];
         if (!device->is_known)
             continue;
         char *name = text_printable(device->name, style->is_utf8);
         fprintf(style->stream, "device %d %s: %s of %s held by guarded processes\n", i, name,
-                text_size(live, device->live_bytes), text_size(total, device->total_bytes));
+                text_size(device->live_bytes), text_size(device->total_bytes));
     }
 }
 
@@ -161,14 +155,13 @@ static void put_claims(const struct model *model, const struct style *style)
     size_t column = 0, shown[2] = {0}, hidden = 0;
     for (size_t i = 0; i < model->claims.count; i++) {
         const struct model_claim *claim = &model->claims.at[i];
-        char size[TEXT_SIZE_CAPACITY];
         if (shown[claim->is_queued]++ >= SHOWN) {
             hidden++;
             continue;
         }
         if (shown[claim->is_queued] == 1)
             style_flow(style, &column, column == 0 ? "" : "; ", STYLE_BOLD, claim->is_queued ? "queue:" : "claims:");
-        char *piece = name_of_claim(claim, text_size(size, claim->bytes), style);
+        char *piece = name_of_claim(claim, text_size(claim->bytes), style);
         style_flow(style, &column, shown[claim->is_queued] == 1 ? " " : ", ",
                    claim->is_queued ? STYLE_YELLOW : STYLE_PLAIN, piece);
     }

@@ -50,22 +50,21 @@ static void put_place(const struct model_process *process, size_t *column, const
 
 static void put_life(const struct model_job *job, const struct model_process *process, const struct style *style)
 {
-    char end[MODEL_END_TEXT], started[TEXT_TIME_CAPACITY], lasted[TEXT_TIME_CAPACITY];
+    char end[MODEL_END_TEXT];
     char *name = text_printable(job->name[0] ? job->name : "-", style->is_utf8);
     enum style_colour colour = process->watchdog_event != NULL ? STYLE_RED : report_state_colour(process->state);
     int64_t until_ns = process->state == SG_STATE_RUNNING ? tool_now_ns() : process->ended_ns;
     size_t column = 2;
     fputs("  ", style->stream);
     put_process_piece(style, &column, colour, text_format("%s", model_end_text(process, end)));
-    put_process_piece(style, &column, STYLE_PLAIN,
-                      text_format("started %s", text_time_local(started, process->started_ns)));
+    put_process_piece(style, &column, STYLE_PLAIN, text_format("started %s", text_time_local(process->started_ns)));
     if (until_ns > 0)
         put_process_piece(style, &column, STYLE_PLAIN,
                           text_format(process->state == SG_STATE_RUNNING ? "%s ago" : "ran %s",
-                                      text_duration(lasted, until_ns - process->started_ns)));
+                                      text_duration(until_ns - process->started_ns)));
     else
         put_process_piece(style, &column, STYLE_PLAIN,
-                          text_format("last seen %s", text_time_local(lasted, process->last_seen_ns)));
+                          text_format("last seen %s", text_time_local(process->last_seen_ns)));
     put_process_piece(style, &column, STYLE_PLAIN, text_format("job %s", name));
     put_place(process, &column, style);
     fputc('\n', style->stream);
@@ -84,8 +83,7 @@ static void put_guard_state(const struct model_process *process, const struct st
     if (process->is_watched)
         style_flow(style, &column, ", ", STYLE_PLAIN, "watched");
     if (process->limit_bytes != SG_UNKNOWN) {
-        char limit[TEXT_SIZE_CAPACITY];
-        put_process_piece(style, &column, STYLE_PLAIN, text_format("limit %s", text_size(limit, process->limit_bytes)));
+        put_process_piece(style, &column, STYLE_PLAIN, text_format("limit %s", text_size(process->limit_bytes)));
     }
     fputc('\n', style->stream);
     if (model_process_is_alone(process)) {
@@ -131,19 +129,18 @@ static void put_disproved(const struct model_process *process, const struct styl
 
 static void put_peak_and_extras(const struct model_process *process, const struct style *style)
 {
-    char size[TEXT_SIZE_CAPACITY], when[TEXT_TIME_CAPACITY];
     char *parts = model_peak_text(process), *rest = NULL;
     bool is_running = process->state == SG_STATE_RUNNING;
     size_t column = 0;
     fprintf(style->stream, "\n%s %s%s%s\n", is_running ? "live" : "held at its end", style_colour_on(style, STYLE_BOLD),
-            text_size(size, process->live_bytes), style_colour_off(style, STYLE_BOLD));
-    const char *time_text = text_time_local(when, process->peak_ns);
-    char *piece = text_format("peak %s%s%s", text_size(size, process->peak_bytes), process->peak_ns > 0 ? " at " : "",
+            text_size(process->live_bytes), style_colour_off(style, STYLE_BOLD));
+    const char *time_text = text_time_local(process->peak_ns);
+    char *piece = text_format("peak %s%s%s", text_size(process->peak_bytes), process->peak_ns > 0 ? " at " : "",
                               process->peak_ns > 0 ? time_text : "");
     style_flow(style, &column, "", STYLE_BOLD, piece);
     for (char *part = strtok_r(parts, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
         style_flow(style, &column, part == parts ? ": " : ", ", STYLE_PLAIN, part + (part[0] == ' '));
-    fprintf(style->stream, "\nunaccounted %s%s\n", text_size(size, process->unaccounted_bytes),
+    fprintf(style->stream, "\nunaccounted %s%s\n", text_size(process->unaccounted_bytes),
             process->unaccounted_bytes != SG_UNKNOWN ? " (CUDA contexts and the like, taken without a request)" : "");
     const struct {
         const char *words;
@@ -156,7 +153,7 @@ static void put_peak_and_extras(const struct model_process *process, const struc
     };
     for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++)
         if (extras[i].bytes != 0 && extras[i].bytes != SG_UNKNOWN)
-            fprintf(style->stream, "%s %s\n", text_size(size, extras[i].bytes), extras[i].words);
+            fprintf(style->stream, "%s %s\n", text_size(extras[i].bytes), extras[i].words);
     if (process->unmatched_frees > 0)
         fprintf(style->stream, "%" PRIu64 " frees of blocks that the guard did not see allocated\n",
                 process->unmatched_frees);
@@ -240,13 +237,12 @@ static void put_refusal_list(const struct model_process *process, const struct s
         {"SIZE", TABLE_NUMBERS}, {"REASON", TABLE_WORDS},  {"LEFT THEN", TABLE_NUMBERS},
     };
     struct table table;
-    char size[TEXT_SIZE_CAPACITY], clock[TEXT_TIME_CAPACITY];
     if (process->refused_count == 0 && process->refusal_count == 0)
         return;
     fprintf(style->stream, "\n%s%" PRIu64 " request%s %srefused%s, %s in all", style_colour_on(style, STYLE_RED),
             process->refused_count, process->refused_count == 1 ? "" : "s",
             process->is_observing ? "would have been " : "", style_colour_off(style, STYLE_RED),
-            text_size(size, process->refused_bytes));
+            text_size(process->refused_bytes));
     if (process->refused_count > process->refusal_count)
         fprintf(style->stream, "; the last %zu", process->refusal_count);
     fputs(":\n", style->stream);
@@ -254,7 +250,7 @@ static void put_refusal_list(const struct model_process *process, const struct s
     for (size_t i = 0; i < process->refusal_count; i++) {
         const struct model_refusal *refusal = &process->refusals[i];
         table_line(&table, NULL);
-        table_cell(&table, text_clock_local(clock, refusal->time_ns), STYLE_PLAIN);
+        table_cell(&table, text_clock_local(refusal->time_ns), STYLE_PLAIN);
         table_text(&table, refusal->call);
         table_cell(&table, model_domain_name[refusal->domain], STYLE_PLAIN);
         table_bytes(&table, refusal->size_bytes);
@@ -269,7 +265,6 @@ static void put_phase_list(const struct model_process *process, const struct sty
     static const struct table_column columns[] = {
         {"TIME", TABLE_WORDS}, {"PHASE", TABLE_CUT}, {"LIVE", TABLE_NUMBERS}, {"PEAK", TABLE_NUMBERS}};
     struct table table;
-    char clock[TEXT_TIME_CAPACITY];
     if (process->phase_count == 0)
         return;
     fputc('\n', style->stream);
@@ -277,7 +272,7 @@ static void put_phase_list(const struct model_process *process, const struct sty
     for (size_t i = 0; i < process->phase_count; i++) {
         const struct model_phase *phase = &process->phases[i];
         table_line(&table, NULL);
-        table_cell(&table, text_clock_local(clock, phase->time_ns), STYLE_PLAIN);
+        table_cell(&table, text_clock_local(phase->time_ns), STYLE_PLAIN);
         table_text(&table, phase->name);
         table_bytes(&table, phase->live_bytes);
         table_bytes(&table, phase->peak_bytes);
@@ -289,7 +284,6 @@ static void put_phase_list(const struct model_process *process, const struct sty
 static void put_events(const struct model_process *process, const struct style *style)
 {
     enum { CLOCK_COLUMNS = 8 };
-    char clock[TEXT_TIME_CAPACITY];
     if (process->event_count == 0)
         return;
     fprintf(style->stream, "\n%s%-*s EVENT%s\n", style_colour_on(style, STYLE_DIM), CLOCK_COLUMNS, "TIME",
@@ -297,7 +291,7 @@ static void put_events(const struct model_process *process, const struct style *
     for (size_t i = 0; i < process->event_count; i++) {
         char *what = text_printable(process->events[i].what, style->is_utf8);
         bool is_watchdog_event = process->watchdog_event != NULL && i + 1 == process->event_count;
-        fprintf(style->stream, "%-*s ", CLOCK_COLUMNS, text_clock_local(clock, process->events[i].time_ns));
+        fprintf(style->stream, "%-*s ", CLOCK_COLUMNS, text_clock_local(process->events[i].time_ns));
         style_words(style, CLOCK_COLUMNS + 1, is_watchdog_event ? STYLE_RED : STYLE_PLAIN, what);
     }
 }

@@ -64,10 +64,9 @@ static bool shows_runs(const struct model_job *job, const struct model_scope *sc
 
 static void put_run_figures(const struct model_run *run, size_t *column, const struct style *style)
 {
-    char size[TEXT_SIZE_CAPACITY];
-    put_headline_piece(style, column, STYLE_PLAIN, text_format("peak %s", text_size(size, run->peak_bytes)));
+    put_headline_piece(style, column, STYLE_PLAIN, text_format("peak %s", text_size(run->peak_bytes)));
     if (run->limit_bytes != SG_UNKNOWN)
-        put_headline_piece(style, column, STYLE_PLAIN, text_format("limit %s", text_size(size, run->limit_bytes)));
+        put_headline_piece(style, column, STYLE_PLAIN, text_format("limit %s", text_size(run->limit_bytes)));
     if (run->refused_count > 0)
         put_headline_piece(style, column, STYLE_RED,
                            text_format("%" PRIu64 " %s", run->refused_count,
@@ -93,16 +92,15 @@ static void put_run_verdict(const struct model_run *run, const struct style *sty
 
 static void put_run_headline(const struct model_job *job, size_t number, const struct style *style)
 {
-    char when[TEXT_TIME_CAPACITY], lasted[TEXT_TIME_CAPACITY];
     const struct model_run *run = &job->runs[number];
     int64_t until_ns = run->running_count > 0 ? tool_now_ns() : run->last_seen_ns;
     size_t column = 0;
     fputc('\n', style->stream);
     put_headline_piece(style, &column, STYLE_BOLD, text_format("run %zu of %zu", number + 1, job->run_count));
-    put_headline_piece(style, &column, STYLE_PLAIN, text_format("started %s", text_time_local(when, run->started_ns)));
+    put_headline_piece(style, &column, STYLE_PLAIN, text_format("started %s", text_time_local(run->started_ns)));
     put_headline_piece(style, &column, run->running_count > 0 ? STYLE_GREEN : STYLE_DIM,
                        text_format("%s %s", run->running_count > 0 ? "running for" : "seen for",
-                                   text_duration(lasted, until_ns - run->started_ns)));
+                                   text_duration(until_ns - run->started_ns)));
     put_headline_piece(style, &column, STYLE_PLAIN, text_format("process %" PRIu32, run->first_pid));
     put_run_figures(run, &column, style);
     put_run_verdict(run, style);
@@ -114,7 +112,6 @@ static void put_job_headline(const struct model_job *job, bool names_directory, 
                              const struct style *style)
 {
     const struct model_run *run = &job->runs[job->run_count - 1];
-    char first[TEXT_TIME_CAPACITY], second[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
     char *name = text_printable(job->name[0] ? job->name : "-", style->is_utf8);
     size_t column = 0;
     put_headline_piece(style, &column, STYLE_BOLD, text_format("job %s", name));
@@ -129,12 +126,12 @@ static void put_job_headline(const struct model_job *job, bool names_directory, 
         put_headline_piece(style, &column, STYLE_PLAIN, text_format("%zu runs", job->run_count));
     if (job->running_count > 0) {
         put_headline_piece(style, &column, STYLE_GREEN,
-                           text_format("running for %s", text_duration(first, tool_now_ns() - run->started_ns)));
-        put_headline_piece(style, &column, STYLE_PLAIN, text_format("live %s", text_size(size, job->live_bytes)));
+                           text_format("running for %s", text_duration(tool_now_ns() - run->started_ns)));
+        put_headline_piece(style, &column, STYLE_PLAIN, text_format("live %s", text_size(job->live_bytes)));
     } else {
         put_headline_piece(style, &column, STYLE_DIM,
-                           text_format("last seen %s after %s", text_time_local(first, job->last_seen_ns),
-                                       text_duration(second, run->last_seen_ns - run->started_ns)));
+                           text_format("last seen %s after %s", text_time_local(job->last_seen_ns),
+                                       text_duration(run->last_seen_ns - run->started_ns)));
     }
     if (names_runs) {
         fputc('\n', style->stream);
@@ -208,13 +205,13 @@ static void put_runs(struct model_job *job, bool names_runs, const struct style 
 static void put_claims(const struct model *model, const struct model_job *job, const struct style *style)
 {
     const struct model_job_claims claims = model_claims_of(&model->claims, job);
-    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY], share[32] = "";
-    text_size(size, claims.bytes);
+    char share[32] = "";
+    const char *size = text_size(claims.bytes);
     if (claims.share != SG_SHARE_MIN)
         snprintf(share, sizeof share, "; share %" PRIu64, claims.share);
     if (claims.is_held)
         put_note(style, STYLE_PLAIN,
-                 text_format("claim of %s, %s of it not used%s", size, text_size(left, claims.rest_bytes), share));
+                 text_format("claim of %s, %s of it not used%s", size, text_size(claims.rest_bytes), share));
     else if (claims.queue_position != 0)
         put_note(style, STYLE_YELLOW,
                  text_format("waits for a claim of %s, number %" PRIu64 " in the queue", size, claims.queue_position));
@@ -224,17 +221,12 @@ static void put_claims(const struct model *model, const struct model_job *job, c
 static void put_settings(const struct model *model, const struct model_job *job, const struct style *style)
 {
     const struct model_setting set = model_claims_setting_of(&model->claims, job);
-    char limit[TEXT_SIZE_CAPACITY] = "", reserve[TEXT_SIZE_CAPACITY] = "";
     if (job->is_limit_bound || job->is_reserve_bound)
         put_note(style, STYLE_PLAIN, text_copy("bounded by " SG_BOUNDS_FILE, SIZE_MAX));
     if (set.directory == NULL)
         return;
-    if (set.limit_bytes != 0)
-        snprintf(limit, sizeof limit, "none");
-    if (set.limit_bytes != 0 && set.limit_bytes != SG_UNKNOWN)
-        text_size(limit, set.limit_bytes);
-    if (set.reserve_bytes != 0)
-        text_size(reserve, set.reserve_bytes);
+    const char *limit = set.limit_bytes == 0 ? "" : set.limit_bytes == SG_UNKNOWN ? "none" : text_size(set.limit_bytes);
+    const char *reserve = set.reserve_bytes != 0 ? text_size(set.reserve_bytes) : "";
     char *user = host_user_name((uid_t)set.user);
     put_note(style, STYLE_PLAIN,
              text_format("set by %s: %s%s%s%s%s", user, limit[0] ? "limit " : "", limit,

@@ -23,7 +23,6 @@ static void put(int fd, const char *line)
 void runtime_log_add(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                      const char *text)
 {
-    char now[TEXT_TIME_CAPACITY] = "-";
     struct stat status;
     int fd = open(settings->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0640);
     if (fd < 0)
@@ -33,10 +32,9 @@ void runtime_log_add(const struct runtime_settings *settings, const struct runti
             char *old = text_format("%s.1", settings->log);
             (void)rename(settings->log, old);
         }
-        text_time_rfc3339(now, tool_now_ns());
         char *printable = text_printable(text, true),
              *id = text_printable(arguments->id != NULL ? arguments->id : "-", true);
-        char *line = text_format("%s %s: %s\n", now, id, printable);
+        char *line = text_format("%s %s: %s\n", text_time_rfc3339(tool_now_ns()), id, printable);
         put(fd, line);
     }
     close(fd);
@@ -44,14 +42,13 @@ void runtime_log_add(const struct runtime_settings *settings, const struct runti
 
 void runtime_log_tell_engine(const struct runtime_arguments *arguments, const char *text)
 {
-    char now[TEXT_TIME_CAPACITY] = "-";
     char *line = NULL;
     if (arguments->log == NULL)
         return;
     int fd = open(arguments->log, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644);
     if (fd < 0)
         return;
-    text_time_rfc3339(now, tool_now_ns());
+    const char *now = text_time_rfc3339(tool_now_ns());
     json_t *root = json_object();
     json_object_set_new(root, "level", json_of_text("error"));
     json_object_set_new(root, "msg", json_of_text(text));

@@ -160,7 +160,6 @@ static char *name_of(const char *command)
 static char *find_sign(const struct sweep *sweep, const struct sweep_run *run, const struct launch *launch,
                        const struct found *found)
 {
-    char size[TEXT_SIZE_CAPACITY];
     char *program = name_of(launch->program[0]);
     bool is_room_known = run->headroom_bytes != SG_UNKNOWN && run->start_headroom_bytes != SG_UNKNOWN;
     uint64_t lost_bytes = is_room_known ? bytes_less(run->start_headroom_bytes, run->headroom_bytes) : 0;
@@ -181,17 +180,17 @@ static char *find_sign(const struct sweep *sweep, const struct sweep_run *run, c
     uint64_t known_bytes = bytes_max(found->resident_bytes, own_resident_bytes());
     if (found->resident_bytes != SG_UNKNOWN && launch->children_bytes >= bytes_add(known_bytes, OTHER_BYTES))
         return text_format("%s, or a program that it started, held %s and ran unguarded: it " LOST, program,
-                           text_size(size, launch->children_bytes));
+                           text_size(launch->children_bytes));
     if (lost_bytes >= ELSEWHERE_BYTES)
         return text_format("the machine lost %s meanwhile, and %s took less than 16 MiB of it: the work is done by a "
                            "process elsewhere, which ran unguarded",
-                           text_size(size, lost_bytes), program);
+                           text_size(lost_bytes), program);
     return NULL;
 }
 
 int sweep_check_guarded(const struct sweep *sweep, const struct sweep_run *run, const struct launch *launch)
 {
-    char size[TEXT_SIZE_CAPACITY], *sign = NULL;
+    char *sign = NULL;
     const struct launch_children *seen = &launch->children;
     if (!launch->is_guarded)
         return 0;
@@ -199,7 +198,7 @@ int sweep_check_guarded(const struct sweep *sweep, const struct sweep_run *run, 
     const struct found found = look(launch, job);
     if (seen->unguarded_bytes != 0)
         sign = text_format("%s held %s and ran unguarded: it %s", name_of(seen->unguarded_name),
-                           text_size(size, seen->unguarded_bytes),
+                           text_size(seen->unguarded_bytes),
                            seen->unguarded_advice != NULL ? seen->unguarded_advice : LOST);
     else if (found.peak_bytes < SWEEP_SMALL_BYTES && run->refused_count == 0 && run->status != SWEEP_INTERRUPTED)
         sign = find_sign(sweep, run, launch, &found);

@@ -27,16 +27,14 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
         char *obstacle = sweep->is_unclean_welcome ? text_copy("", 0) : sweep_in_the_way(sweep);
         if (obstacle[0] == '\0')
             return true;
-        char left[TEXT_TIME_CAPACITY];
         int64_t left_ns = sweep->clean_ns - (tool_now_ns() - began_ns);
         bool is_over = left_ns <= 0;
         if (is_over)
             sweep_progress_say(
                 progress, "sparkguard-sweep: the machine is not clean: %s; end it, or start with --unclean", obstacle);
         else if (!is_said && !progress->style.is_terminal)
-            sweep_progress_say(progress, "waiting up to %s for a clean machine: %s", text_duration(left, left_ns),
-                               obstacle);
-        char *line = text_format("waiting for a clean machine: %s; %s left", obstacle, text_duration(left, left_ns));
+            sweep_progress_say(progress, "waiting up to %s for a clean machine: %s", text_duration(left_ns), obstacle);
+        char *line = text_format("waiting for a clean machine: %s; %s left", obstacle, text_duration(left_ns));
         if (!is_over)
             sweep_progress_show(progress, line);
         is_said = true;
@@ -85,7 +83,6 @@ static char *basis_text(const struct sweep *sweep, const struct sweep_prediction
 /* Returns whether the run is predicted not to fit, and records the prediction. */
 static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
 {
-    char need[TEXT_SIZE_CAPACITY], headroom[TEXT_SIZE_CAPACITY];
     struct sweep_prediction prediction = sweep_predict(sweep, run);
     run->predicted_bytes = prediction.likely_bytes;
     uint64_t need_bytes = prediction.likely_bytes != SG_UNKNOWN ? prediction.likely_bytes : prediction.least_bytes;
@@ -95,30 +92,29 @@ static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
     char *basis = basis_text(sweep, &prediction);
     run->predicted_bytes = need_bytes;
     run->status = SWEEP_TOO_LARGE;
-    sweep_set_note(run, text_format("would need %s, %s of room (%s)", text_size(need, need_bytes),
-                                    text_size(headroom, headroom_bytes), basis));
+    sweep_set_note(
+        run, text_format("would need %s, %s of room (%s)", text_size(need_bytes), text_size(headroom_bytes), basis));
     return true;
 }
 
 /* Shows the prediction: on a terminal in the line of the run, otherwise on its own line. */
 static void say_prediction(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress)
 {
-    char least[TEXT_SIZE_CAPACITY], most[TEXT_SIZE_CAPACITY];
     struct sweep_prediction prediction = sweep_predict(sweep, run);
     const char *name = sweep->parameter[prediction.parameter].name;
     char *expected = NULL, *basis = NULL;
     progress->expected = NULL;
     if (prediction.points == 0)
         return;
-    (void)text_size(least, prediction.least_bytes);
+    const char *least = text_size(prediction.least_bytes);
     if (prediction.points == 1) {
         expected = text_format(" at least %s", least);
         basis = text_copy("one point is too few to predict", 64);
     } else if (prediction.points == 2) {
-        expected = text_format(" %s to %s", least, text_size(most, prediction.most_bytes));
+        expected = text_format(" %s to %s", least, text_size(prediction.most_bytes));
         basis = text_format("two points do not say how fast it grows with %s", name);
     } else {
-        expected = text_format(" about %s", text_size(most, prediction.likely_bytes));
+        expected = text_format(" about %s", text_size(prediction.likely_bytes));
         basis = basis_text(sweep, &prediction);
     }
     progress->expected = expected;

@@ -92,18 +92,16 @@ static struct sum sum_run(const struct model *model, const struct launch *launch
 
 static char *refusal_text(const struct sum *sum, int wait_status)
 {
-    char size[TEXT_SIZE_CAPACITY];
     const char *went_on = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0 ? "; it went on" : "";
     if (sum->refusal == NULL)
         return text_format("refused%s", went_on);
-    return text_format("%s of %s refused (%s)%s", sum->refusal->call, text_size(size, sum->refusal->size_bytes),
+    return text_format("%s of %s refused (%s)%s", sum->refusal->call, text_size(sum->refusal->size_bytes),
                        model_reason_name[sum->refusal->reason], went_on);
 }
 
 /* Sets the status to the worst that happened: a run with a refusal is no maximum, even if the program continued. */
 static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
 {
-    char text[TEXT_TIME_CAPACITY];
     char *last = text_copy(run->note, SIZE_MAX); /* the last line of its output */
     run->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
     run->signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
@@ -117,7 +115,7 @@ static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
         sweep_set_note(run, refusal_text(sum, wait_status));
     } else if (WIFSIGNALED(wait_status)) {
         run->status = SWEEP_KILLED;
-        sweep_set_note(run, text_copy(text_signal(text, WTERMSIG(wait_status)), sizeof text));
+        sweep_set_note(run, text_format("%s", text_signal(WTERMSIG(wait_status))));
     } else if (WEXITSTATUS(wait_status) != 0) {
         run->status = SWEEP_FAILED;
         sweep_set_note(run, text_format("exit status %d%s%s", WEXITSTATUS(wait_status), last[0] ? ": " : "", last));
@@ -130,11 +128,10 @@ static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
 /* Adds a note about memory that the machine lost beyond the job's need. */
 static void note_others(struct sweep_run *run, uint64_t bytes)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (bytes < bytes_max(OTHERS_LEAST, run->needed_bytes / 8))
         return;
     sweep_set_note(run, text_format("%s%sthe machine lost %s more than the job took: another program", run->note,
-                                    run->note[0] != '\0' ? "; " : "", text_size(size, bytes)));
+                                    run->note[0] != '\0' ? "; " : "", text_size(bytes)));
 }
 
 void sweep_measure(struct sweep_run *run, const struct launch *launch, const int64_t *newest_before_ns,
@@ -181,10 +178,9 @@ static bool is_ancestor(uint32_t pid)
 
 static char *process_text(const char *kind, uint32_t pid, const char *command, uint64_t bytes)
 {
-    char size[TEXT_SIZE_CAPACITY];
     char *printable = text_printable(command, false);
     text_shorten(printable, 40);
-    return text_format("%s process %" PRIu32 " (%s) holds %s", kind, pid, printable, text_size(size, bytes));
+    return text_format("%s process %" PRIu32 " (%s) holds %s", kind, pid, printable, text_size(bytes));
 }
 
 char *sweep_in_the_way(const struct sweep *sweep)

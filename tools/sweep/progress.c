@@ -59,14 +59,13 @@ static int64_t remaining_ns(const struct sweep *sweep, const struct sweep_run *r
 void sweep_progress_run(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run,
                         int64_t elapsed_ns, uint64_t held_bytes)
 {
-    char elapsed[TEXT_TIME_CAPACITY], left[TEXT_TIME_CAPACITY], held[TEXT_SIZE_CAPACITY];
     if (!progress->style.is_terminal)
         return;
     int64_t left_ns = remaining_ns(sweep, run, elapsed_ns);
-    char *rest = left_ns < 0 ? text_copy("", 0) : text_format(", about %s left", text_duration(left, left_ns));
-    char *line = text_format("%s: %s%s; %s held%s%s", progress->title, text_duration(elapsed, elapsed_ns), rest,
-                             text_size(held, held_bytes), progress->expected != NULL ? " of" : "",
-                             progress->expected != NULL ? progress->expected : "");
+    char *rest = left_ns < 0 ? text_copy("", 0) : text_format(", about %s left", text_duration(left_ns));
+    char *line =
+        text_format("%s: %s%s; %s held%s%s", progress->title, text_duration(elapsed_ns), rest, text_size(held_bytes),
+                    progress->expected != NULL ? " of" : "", progress->expected != NULL ? progress->expected : "");
     sweep_progress_show(progress, line);
 }
 
@@ -87,13 +86,12 @@ static enum style_colour colour_of(enum sweep_status status)
 
 void sweep_progress_end_of(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run)
 {
-    char peak[TEXT_SIZE_CAPACITY], headroom[TEXT_SIZE_CAPACITY], lasted[TEXT_TIME_CAPACITY];
     const struct style *style = &progress->style;
     enum style_colour colour = colour_of(run->status);
-    char *figures = run->status >= SWEEP_LOST ? text_copy("", 0)
-                                              : text_format(", peak %s, room %s, %s", text_size(peak, run->peak_bytes),
-                                                            text_size(headroom, run->headroom_bytes),
-                                                            text_duration(lasted, run->duration_ns));
+    char *figures = run->status >= SWEEP_LOST
+                        ? text_copy("", 0)
+                        : text_format(", peak %s, room %s, %s", text_size(run->peak_bytes),
+                                      text_size(run->headroom_bytes), text_duration(run->duration_ns));
     sweep_progress_name(progress, sweep, run);
     sweep_progress_say(progress, "%s: %s%s%s%s%s%s", progress->title, style_colour_on(style, colour),
                        sweep_status_name[run->status], style_colour_off(style, colour), figures,

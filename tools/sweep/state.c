@@ -122,15 +122,13 @@ static void continue_record(struct sweep *sweep)
         sweep_state_forget(sweep);
         drop_log(sweep);
     } else if (sweep->is_complete && !sweep->wants_retry) {
-        char began[TEXT_TIME_CAPACITY];
         if (!sweep->is_dry && sweep->wants_refinement)
             fprintf(stderr, "sparkguard-sweep: going on with the measurements of %s; --fresh measures all again\n",
-                    text_time_local(began, sweep->begun_ns));
+                    text_time_local(sweep->begun_ns));
     } else {
-        char began[TEXT_TIME_CAPACITY];
         if (!sweep->is_dry)
             fprintf(stderr, "sparkguard-sweep: continuing the sweep of %s: %zu of %zu measured\n",
-                    text_time_local(began, sweep->begun_ns), measured, sweep->run_count);
+                    text_time_local(sweep->begun_ns), measured, sweep->run_count);
         for (size_t i = 0; i < sweep->run_count; i++)
             say_cut_short(sweep, &sweep->run[i]);
         reopen(sweep);

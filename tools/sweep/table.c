@@ -39,13 +39,11 @@ char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run)
 
 static void put_head(const struct sweep *sweep, const struct style *style)
 {
-    char total[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
     char *command = sweep_command_text(sweep->command);
     style_words(style, 0, STYLE_BOLD, command);
     if (sweep->total_bytes != SG_UNKNOWN)
         fprintf(style->stream, "%s%s of memory, %s of it kept in reserve%s\n", style_colour_on(style, STYLE_DIM),
-                text_size(total, sweep->total_bytes), text_size(reserve, sweep->reserve_bytes),
-                style_colour_off(style, STYLE_DIM));
+                text_size(sweep->total_bytes), text_size(sweep->reserve_bytes), style_colour_off(style, STYLE_DIM));
     fputc('\n', style->stream);
 }
 
@@ -134,7 +132,6 @@ void sweep_render_text(const struct sweep *sweep, const struct style *style)
                                                {"TIME", TABLE_NUMBERS},
                                                {"NOTES", TABLE_CUT}};
     struct table table;
-    char lasted[TEXT_TIME_CAPACITY];
     put_head(sweep, style);
     begin_table(&table, sweep, style, rest, sizeof rest / sizeof rest[0]);
     for (size_t i = 0; i < sweep->run_count; i++) {
@@ -144,7 +141,7 @@ void sweep_render_text(const struct sweep *sweep, const struct style *style)
         table_bytes(&table, run->peak_bytes);
         table_bytes(&table, run->headroom_bytes);
         table_cell(&table, sweep_status_name[run->status], colour_of(run));
-        table_cell(&table, text_duration(lasted, run->duration_ns), STYLE_PLAIN);
+        table_cell(&table, text_duration(run->duration_ns), STYLE_PLAIN);
         table_text(&table, remark);
     }
     table_end(&table);

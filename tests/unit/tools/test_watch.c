@@ -106,30 +106,28 @@ PLAIN_TEST(a_wall_is_met_only_by_what_grows)
 
 PLAIN_TEST(figures_as_text)
 {
-    char rate[WATCH_RATE_TEXT], wall[TEXT_TIME_CAPACITY];
-    assert_string_equal(watch_rate_text(rate, WATCH_NO_RATE), "-");
-    assert_string_equal(watch_rate_text(rate, 0), "0 B/s");
-    assert_string_equal(watch_rate_text(rate, 3 * (int64_t)GIB / 2), "+1.5 GiB/s");
-    assert_string_equal(watch_rate_text(rate, -20 * (int64_t)MIB), "-20.0 MiB/s");
-    assert_string_equal(watch_wall_text(wall, WATCH_NEVER), "-");
-    assert_string_equal(watch_wall_text(wall, 0), "0 s");
-    assert_string_equal(watch_wall_text(wall, 59 * SECOND + SECOND - 1), "59 s");
-    assert_string_equal(watch_wall_text(wall, 73 * SECOND), "1 min 13 s");
-    assert_string_equal(watch_wall_text(wall, 3599 * SECOND), "59 min");
-    assert_string_equal(watch_wall_text(wall, 7500 * SECOND), "2 h 5 min");
-    assert_string_equal(watch_wall_text(wall, 86399 * SECOND), "23 h");
-    assert_string_equal(watch_wall_text(wall, (10 * 86400 - 1) * SECOND), "9 d 23 h");
-    assert_string_equal(watch_wall_text(wall, 10 * 86400 * SECOND), "10 d");
+    assert_string_equal(watch_rate_text(WATCH_NO_RATE), "-");
+    assert_string_equal(watch_rate_text(0), "0 B/s");
+    assert_string_equal(watch_rate_text(3 * (int64_t)GIB / 2), "+1.5 GiB/s");
+    assert_string_equal(watch_rate_text(-20 * (int64_t)MIB), "-20.0 MiB/s");
+    assert_string_equal(watch_wall_text(WATCH_NEVER), "-");
+    assert_string_equal(watch_wall_text(0), "0 s");
+    assert_string_equal(watch_wall_text(59 * SECOND + SECOND - 1), "59 s");
+    assert_string_equal(watch_wall_text(73 * SECOND), "1 min 13 s");
+    assert_string_equal(watch_wall_text(3599 * SECOND), "59 min");
+    assert_string_equal(watch_wall_text(7500 * SECOND), "2 h 5 min");
+    assert_string_equal(watch_wall_text(86399 * SECOND), "23 h");
+    assert_string_equal(watch_wall_text((10 * 86400 - 1) * SECOND), "9 d 23 h");
+    assert_string_equal(watch_wall_text(10 * 86400 * SECOND), "10 d");
 }
 
 /* The columns count on it. */
 PLAIN_TEST(no_rate_and_no_time_is_longer_than_its_column)
 {
-    char rate[WATCH_RATE_TEXT], wall[TEXT_TIME_CAPACITY];
     for (uint64_t bytes = 1; bytes < UINT64_C(1) << 50; bytes += bytes / 200 + 1)
-        assert_in_range(strlen(watch_rate_text(rate, -(int64_t)bytes)), 5, WATCH_RATE_CELLS);
+        assert_in_range(strlen(watch_rate_text(-(int64_t)bytes)), 5, WATCH_RATE_CELLS);
     for (int64_t seconds = 0; seconds < 9 * SECOND; seconds += seconds / 200 + 1)
-        assert_in_range(strlen(watch_wall_text(wall, seconds * SECOND)), 3, WATCH_WALL_CELLS);
+        assert_in_range(strlen(watch_wall_text(seconds * SECOND)), 3, WATCH_WALL_CELLS);
 }
 
 static void check_layout(struct watch_layout layout, size_t head, size_t first, size_t list, size_t foot)

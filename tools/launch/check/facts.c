@@ -90,14 +90,12 @@ static bool has_room(struct check *check)
 {
     const struct model_scope scope = {.is_all = true};
     struct model *model = model_build(&scope);
-    char left[TEXT_SIZE_CAPACITY], least[TEXT_SIZE_CAPACITY];
     uint64_t room = model->machine.usable_bytes == SG_UNKNOWN || model->machine.reserve_bytes == SG_UNKNOWN
                         ? 0
                         : bytes_less(model->machine.usable_bytes, model->machine.reserve_bytes);
     if (room < ROOM_LEAST)
         check_add(check, "room", FINDING_WARNING, "end what holds memory (sparkguard-report), then measure again",
-                  "%s of room; it takes %s to measure without harm", text_size(left, room),
-                  text_size(least, ROOM_LEAST));
+                  "%s of room; it takes %s to measure without harm", text_size(room), text_size(ROOM_LEAST));
     return room >= ROOM_LEAST;
 }
 

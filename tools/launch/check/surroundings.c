@@ -20,9 +20,8 @@ enum { LEVELS_SHOWN = 3 };
 
 static void append_limit(const char **list, const char *file, uint64_t bytes)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (bytes != SG_UNKNOWN)
-        text_append(list, ", ", text_format("%s %s", file, text_size(size, bytes)));
+        text_append(list, ", ", text_format("%s %s", file, text_size(bytes)));
 }
 
 /* The limits of the cgroups that were visited. */
@@ -147,15 +146,13 @@ static void judge_claim(struct check *check, const struct model *model, uint64_t
 {
     const struct launch_claim *claim = &check->launch->claim;
     const char *mode = getenv(sg_option_table[SG_OPTION_MODE].variable);
-    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
     bool is_observing = mode != NULL && strcmp(mode, "observe") == 0;
     size_t before = 0;
     if (!claim->is_wanted || claim->is_auto || is_observing || !check_is_guarded(check))
         return;
     for (size_t i = 0; i < model->claims.count; i++)
         before += model->claims.at[i].is_queued && model->claims.at[i].priority >= claim->priority;
-    text_size(size, claim->bytes);
-    text_size(left, left_bytes);
+    const char *size = text_size(claim->bytes);
     if (claim->bytes <= left_bytes && before != 0)
         check_add(check, "claim", FINDING_WARNING, "--claim-wait=10m waits for it",
                   "%s cannot be claimed now: claims before it: %zu", size, before);
@@ -163,10 +160,10 @@ static void judge_claim(struct check *check, const struct model *model, uint64_t
         check_add(check, "claim", FINDING_FINE, NULL, "%s can be claimed now", size);
     else if (claim->bytes > most_bytes)
         check_add(check, "claim", FINDING_WARNING, "a smaller claim", "%s can never be claimed here, at most %s", size,
-                  text_size(left, most_bytes));
+                  text_size(most_bytes));
     else
         check_add(check, "claim", FINDING_WARNING, "--claim-wait=10m waits for it",
-                  "%s cannot be claimed now, at most %s", size, left);
+                  "%s cannot be claimed now, at most %s", size, text_size(left_bytes));
 }
 
 void check_surroundings_options(struct check *check)
@@ -177,7 +174,6 @@ void check_surroundings_options(struct check *check)
     struct model *model = model_build(&scope);
     const struct model_machine *machine = &model->machine;
     const char *set = "all as by default", *list = "";
-    char usable[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
     for (char **entry = environ; *entry != NULL; entry++)
         if (judge(check, *entry))
             text_append(&list, ", ", *entry + sizeof SG_VARIABLE_PREFIX - 1);
@@ -190,8 +186,8 @@ void check_surroundings_options(struct check *check)
                  left = bytes_min(usable_bytes, machine->limit_left_bytes);
         check_add(check, id, left == 0 ? FINDING_WARNING : FINDING_FINE,
                   usable_bytes == 0 ? "end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE" : NULL,
-                  "%s; reserve %s%s, room %s now", set, text_size(reserve, machine->reserve_bytes),
-                  machine->is_limit_bound ? ", limit by " SG_BOUNDS_FILE : "", text_size(usable, left));
+                  "%s; reserve %s%s, room %s now", set, text_size(machine->reserve_bytes),
+                  machine->is_limit_bound ? ", limit by " SG_BOUNDS_FILE : "", text_size(left));
         judge_claim(check, model, left, bytes_min(limit, machine->most_bytes));
     } else {
         check_add(check, id, FINDING_FINE, NULL, "%s; the room is not known", set);

@@ -46,7 +46,6 @@ void draw_limit(const struct draw_field *field, double left, double right, uint6
 {
     static const char words_style[] =
         "text-anchor=\"end\" fill=\"#b00\" paint-order=\"stroke\" stroke=\"#fff\" stroke-width=\"3\"";
-    char size[TEXT_SIZE_CAPACITY];
     if (limit_bytes == SG_UNKNOWN)
         return;
     bool is_inside = limit_bytes <= field->most_bytes;
@@ -56,18 +55,18 @@ void draw_limit(const struct draw_field *field, double left, double right, uint6
                 "<path d=\"M%.1f %.1fH%.1f\" fill=\"none\" stroke=\"#b00\" stroke-width=\"1.5\" "
                 "stroke-dasharray=\"12 3\"/>\n",
                 left, y, right);
-    char *words = text_format("limit %s%s", text_size(size, limit_bytes), is_inside ? "" : ", above this scale");
+    char *words = text_format("limit %s%s", text_size(limit_bytes), is_inside ? "" : ", above this scale");
     char *shown = svg_fit(words, right - left - 6);
     svg_text(field->stream, right - 3, y - 4 < field->top + 10 ? y + 13 : y - 4, words_style, shown);
 }
 
 /* Formats "16 GiB" instead of "16.0 GiB". */
-static void name_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
+static const char *name_size(uint64_t bytes)
 {
-    text_size(text, bytes);
-    char *tenth = strstr(text, ".0 ");
+    char *text = text_size(bytes), *tenth = strstr(text, ".0 ");
     if (tenth != NULL)
         memmove(tenth, tenth + 2, strlen(tenth + 2) + 1);
+    return text;
 }
 
 /* Steps are powers of two, which are round numbers in KiB, MiB and GiB. */
@@ -75,15 +74,13 @@ void draw_size_axis(const struct draw_field *field)
 {
     enum { LINES_MAX = 5 };
     uint64_t step = 1;
-    char text[TEXT_SIZE_CAPACITY];
     while (field->most_bytes / step > LINES_MAX)
         step *= 2;
     for (uint64_t bytes = 0; bytes <= field->most_bytes; bytes += step) {
         double y = draw_y(field, bytes);
         fprintf(field->stream, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"%s\"/>\n", field->left, y, field->right,
                 bytes == 0 ? "#333" : "#ddd");
-        name_size(text, bytes);
-        svg_text(field->stream, field->left - 8, y + 4, "text-anchor=\"end\"", bytes == 0 ? "0" : text);
+        svg_text(field->stream, field->left - 8, y + 4, "text-anchor=\"end\"", bytes == 0 ? "0" : name_size(bytes));
     }
 }
 
@@ -132,9 +129,8 @@ static char *name_time(int64_t time_ns, int64_t step_ns)
 /* Prints when the piece begins, as far as there is space. */
 static void put_begin(FILE *stream, const struct draw_piece *piece, double y)
 {
-    char started[TEXT_TIME_CAPACITY], clock[TEXT_TIME_CAPACITY];
-    char *words[] = {text_format("time since %s", text_time_local(started, piece->begin_ns)),
-                     text_format("%s", started), text_format("%s", text_clock_local(clock, piece->begin_ns))};
+    const char *started = text_time_local(piece->begin_ns);
+    const char *words[] = {text_format("time since %s", started), started, text_clock_local(piece->begin_ns)};
     enum { COUNT = sizeof words / sizeof words[0] };
     size_t shown = 0;
     while (shown < COUNT && svg_width(words[shown]) > piece->right - piece->left)

@@ -150,26 +150,24 @@ static void gather_refusals(const struct bands *bands, struct model_process *mar
 static char *summary_of(const struct bands *bands, bool is_observing)
 {
     const struct model_job *job = bands->job;
-    char peak[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], lasted[TEXT_TIME_CAPACITY];
     int64_t until_ns = bands->span[bands->span_count - 1].end_ns;
     char *bound = job->limit_bytes == SG_UNKNOWN ? text_copy("", 0)
-                                                 : text_format(" of the %s limit", text_size(limit, job->limit_bytes));
+                                                 : text_format(" of the %s limit", text_size(job->limit_bytes));
     char *runs = job->run_count > 1 ? text_format(" in %zu runs", job->run_count) : text_copy("", 0);
     return text_format("%zu process%s%s, %s; peak %s%s; %" PRIu64 " request%s %s", job->process_count,
                        job->process_count == 1 ? "" : "es", runs,
-                       job->running_count > 0 ? "running" : text_duration(lasted, until_ns - bands->span[0].begin_ns),
-                       text_size(peak, job->peak_bytes), bound, job->refused_count, job->refused_count == 1 ? "" : "s",
+                       job->running_count > 0 ? "running" : text_duration(until_ns - bands->span[0].begin_ns),
+                       text_size(job->peak_bytes), bound, job->refused_count, job->refused_count == 1 ? "" : "s",
                        is_observing ? "would be refused" : "refused");
 }
 
 char *draw_bands_describe(const struct bands *bands)
 {
-    char begin[TEXT_TIME_CAPACITY], end[TEXT_TIME_CAPACITY];
     char *summary = summary_of(bands, false);
     return text_format("Each process is a band, the largest at the bottom, from %s to %s. %s. Hatched parts were "
                        "not recorded. The figures are in the tables of the job and of its processes.",
-                       text_time_local(begin, bands->span[0].begin_ns),
-                       text_time_local(end, bands->span[bands->span_count - 1].end_ns), summary);
+                       text_time_local(bands->span[0].begin_ns),
+                       text_time_local(bands->span[bands->span_count - 1].end_ns), summary);
 }
 
 /* Prints what is not drawn, and how long nothing ran between two spans. */
@@ -204,7 +202,7 @@ static double put_titles(const struct draw_field *field, const struct bands *ban
 static void put_cuts(const struct draw_field *field, const struct bands *bands, bool has_words)
 {
     for (size_t i = 0; i + 1 < bands->span_count; i++) {
-        char lasted[TEXT_TIME_CAPACITY], turned[96];
+        char turned[96];
         double x = field->piece[i].right, middle = (field->top + field->bottom) / 2;
         fprintf(field->stream, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" fill=\"#fff\"/>\n", x,
                 field->top - 1, CUT_WIDTH, field->bottom - field->top + 2);
@@ -212,8 +210,8 @@ static void put_cuts(const struct draw_field *field, const struct bands *bands, 
             continue;
         snprintf(turned, sizeof turned, "text-anchor=\"middle\" fill=\"#666\" transform=\"rotate(-90 %.1f %.1f)\"",
                  x + CUT_WIDTH / 2.0 + 4, middle);
-        char *words = text_format("nothing ran for %s",
-                                  text_duration(lasted, bands->span[i + 1].begin_ns - bands->span[i].end_ns));
+        char *words =
+            text_format("nothing ran for %s", text_duration(bands->span[i + 1].begin_ns - bands->span[i].end_ns));
         svg_text(field->stream, x + CUT_WIDTH / 2.0 + 4, middle, turned, words);
     }
 }

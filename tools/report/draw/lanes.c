@@ -21,9 +21,9 @@ static char *process_name(const struct bands_band *band, double width)
 {
     enum { COMMAND_LEAST = 90 };
     const struct model_process *process = band->process;
-    char size[TEXT_SIZE_CAPACITY], end[MODEL_END_TEXT];
+    char end[MODEL_END_TEXT];
     const char *outcome = process->state == SG_STATE_RUNNING ? "" : model_end_text(process, end);
-    char *peak = text_format(", peak %s", text_size(size, process->peak_bytes));
+    char *peak = text_format(", peak %s", text_size(process->peak_bytes));
     char *more = text_format("%s%s%s", outcome[0] ? ", " : "", outcome, band->has_timeline ? "" : "; no time line");
     char *pid = text_format("%" PRIu32 " ", model_process_number(process));
     double left = width - svg_width(pid) - svg_width(peak);
@@ -35,10 +35,9 @@ static char *process_name(const struct bands_band *band, double width)
 
 static char *band_name(const struct bands_band *band, double width)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (band->process_count == 1)
         return process_name(band, width);
-    text_size(size, band->process->peak_bytes);
+    const char *size = text_size(band->process->peak_bytes);
     char *whole = text_format(band->has_timeline ? "%zu other processes, peaks up to %s"
                                                  : "%zu without a time line, by their peaks, up to %s",
                               band->process_count, size);
@@ -60,10 +59,8 @@ static void put_name(const struct draw_field *field, const struct bands *bands, 
 
 static void put_bar_title(FILE *stream, const struct bands_band *band, enum bands_record record)
 {
-    char begin[TEXT_TIME_CAPACITY], end[TEXT_TIME_CAPACITY];
-    char *title =
-        text_format("from %s to %s%s", text_time_local(begin, band->begin_ns), text_time_local(end, band->end_ns),
-                    record == BANDS_RECORDED ? "" : "; not recorded here");
+    char *title = text_format("from %s to %s%s", text_time_local(band->begin_ns), text_time_local(band->end_ns),
+                              record == BANDS_RECORDED ? "" : "; not recorded here");
     svg_title(stream, title);
 }
 
@@ -99,13 +96,12 @@ static void put_lane_phases(const struct draw_field *field, const struct bands *
     for (size_t i = 0; i < process->phase_count; i++) {
         const struct model_phase *phase = &process->phases[i];
         int64_t end_ns = i + 1 < process->phase_count ? phase[1].time_ns : band->end_ns;
-        char began[TEXT_TIME_CAPACITY], peak[TEXT_SIZE_CAPACITY];
         double x = draw_x(field, phase->time_ns), width = draw_x(field, end_ns) - x;
         if (!is_drawn(bands, end_ns))
             continue;
         fprintf(field->stream, "<path d=\"M%.1f %.1fv%d\" stroke=\"#333\" stroke-width=\"1.5\">", x, top, BAR_HEIGHT);
-        char *title = text_format("phase %s, from %s: %s at most", phase->name, text_time_local(began, phase->time_ns),
-                                  text_size(peak, phase->peak_bytes));
+        char *title = text_format("phase %s, from %s: %s at most", phase->name, text_time_local(phase->time_ns),
+                                  text_size(phase->peak_bytes));
         svg_title(field->stream, title);
         fputs("</path>\n", field->stream);
         char *name = svg_fit(phase->name, width - 6);
@@ -119,14 +115,13 @@ static void put_lane_refusals(const struct draw_field *field, const struct bands
 {
     for (size_t i = 0; i < process->refusal_count; i++) {
         const struct model_refusal *refusal = &process->refusals[i];
-        char at[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
         if (!is_drawn(bands, refusal->time_ns))
             continue;
         fprintf(field->stream, "<path d=\"M%.1f %.1fl-4 -7h8z\" fill=\"#b00\" stroke=\"#fff\" stroke-width=\"0.5\">",
                 draw_x(field, refusal->time_ns), top + 1);
-        char *title = text_format("%s of %s %s at %s: %s", refusal->call, text_size(size, refusal->size_bytes),
+        char *title = text_format("%s of %s %s at %s: %s", refusal->call, text_size(refusal->size_bytes),
                                   process->is_observing ? "would be refused" : "refused",
-                                  text_time_local(at, refusal->time_ns), model_reason_name[refusal->reason]);
+                                  text_time_local(refusal->time_ns), model_reason_name[refusal->reason]);
         svg_title(field->stream, title);
         fputs("</path>\n", field->stream);
     }

@@ -36,9 +36,7 @@ void draw_legend_area(struct draw_legend *legend, const char *fill, const char *
 
 void draw_legend_line(struct draw_legend *legend, const char *attributes, const char *words, uint64_t bytes)
 {
-    char size[TEXT_SIZE_CAPACITY];
-    double x =
-        draw_legend_item(legend, bytes != SG_UNKNOWN ? text_format("%s %s", words, text_size(size, bytes)) : words);
+    double x = draw_legend_item(legend, bytes != SG_UNKNOWN ? text_format("%s %s", words, text_size(bytes)) : words);
     fprintf(legend->field->stream, "<path d=\"M%.1f %.1fh%d\" fill=\"none\" %s/>\n", x, legend->y - 4, SAMPLE_WIDTH,
             attributes);
 }

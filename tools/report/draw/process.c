@@ -95,10 +95,9 @@ static void put_area(const struct draw_field *field, const struct model_timeline
 
 static void put_peak(struct draw_legend *legend, const struct draw_field *field, const struct model_process *process)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (process->peak_ns < field->begin_ns || process->peak_ns > field->end_ns)
         return;
-    double x = draw_legend_item(legend, text_format("peak %s", text_size(size, process->peak_bytes)));
+    double x = draw_legend_item(legend, text_format("peak %s", text_size(process->peak_bytes)));
     const double places[2][2] = {{draw_x(field, process->peak_ns), draw_y(field, process->peak_bytes)},
                                  {x + 11, legend->y - 4}};
     for (int i = 0; i < 2; i++)
@@ -109,13 +108,13 @@ static void put_peak(struct draw_legend *legend, const struct draw_field *field,
 
 static void put_titles(const struct draw_field *field, const struct model_process *process)
 {
-    char end[MODEL_END_TEXT], lasted[TEXT_TIME_CAPACITY];
+    char end[MODEL_END_TEXT];
     char *command = svg_fit(process->command[0] ? process->command : "-", (field->right - TITLE_LEFT) / 1.6);
     char *job = svg_fit(process->job[0] ? process->job : "-", process->is_observing ? 180 : 300);
     bool has_lasted = process->ended_ns > process->started_ns && process->started_ns > 0;
     char *life = text_format("process %" PRIu32 " of job %s, %s%s%s%s", model_process_number(process), job,
                              model_end_text(process, end), has_lasted ? ", ran " : "",
-                             has_lasted ? text_duration(lasted, process->ended_ns - process->started_ns) : "",
+                             has_lasted ? text_duration(process->ended_ns - process->started_ns) : "",
                              process->is_observing ? "; observe: nothing was refused" : "");
     svg_text(field->stream, TITLE_LEFT, 28, "font-size=\"16\" font-weight=\"bold\"", command);
     svg_text(field->stream, TITLE_LEFT, 48, "font-size=\"12\"", life);
@@ -207,7 +206,6 @@ void draw_process(FILE *stream, const struct model_process *process, const struc
     struct draw_field field[FIELDS] = {draw_sheet_begin(&sheet, name)}, *live = field;
     const struct devices devices = devices_of(process);
     size_t count = devices.count > 0 ? 3 : 2;
-    char begin[TEXT_TIME_CAPACITY], end[TEXT_TIME_CAPACITY], peak[TEXT_SIZE_CAPACITY];
     set_span(live, process, timeline);
     live->top = 86 + draw_strips_height(process);
     live->bottom = live->top + LIVE_HEIGHT;
@@ -227,6 +225,5 @@ void draw_process(FILE *stream, const struct model_process *process, const struc
         text_format("Memory of process %" PRIu32 " over time", model_process_number(process)),
         text_format(
             "Live bytes by domain from %s to %s, with a peak of %s. The figures are in the table of the process.",
-            text_time_local(begin, live->begin_ns), text_time_local(end, live->end_ns),
-            text_size(peak, process->peak_bytes)));
+            text_time_local(live->begin_ns), text_time_local(live->end_ns), text_size(process->peak_bytes)));
 }

@@ -61,20 +61,18 @@ static void put_line_through(const struct draw_field *field, size_t count, doubl
 
 static void put_phase_title(FILE *stream, const struct model_phase *phase)
 {
-    char began[TEXT_TIME_CAPACITY], live[TEXT_SIZE_CAPACITY], peak[TEXT_SIZE_CAPACITY];
-    char *title = text_format("phase %s, from %s: %s live in the end, %s at most", phase->name,
-                              text_time_local(began, phase->time_ns), text_size(live, phase->live_bytes),
-                              text_size(peak, phase->peak_bytes));
+    char *title =
+        text_format("phase %s, from %s: %s live in the end, %s at most", phase->name, text_time_local(phase->time_ns),
+                    text_size(phase->live_bytes), text_size(phase->peak_bytes));
     svg_title(stream, title);
 }
 
 static void put_refusal_title(FILE *stream, const struct model_refusal *refusal, bool is_observing)
 {
-    char at[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY], usable[TEXT_SIZE_CAPACITY];
-    char *title = text_format("%s of %s %s %s at %s: %s; usable %s", refusal->call,
-                              text_size(size, refusal->size_bytes), model_domain_name[refusal->domain],
-                              is_observing ? "would be refused" : "refused", text_time_local(at, refusal->time_ns),
-                              model_reason_name[refusal->reason], text_size(usable, refusal->usable_bytes));
+    char *title = text_format("%s of %s %s %s at %s: %s; usable %s", refusal->call, text_size(refusal->size_bytes),
+                              model_domain_name[refusal->domain], is_observing ? "would be refused" : "refused",
+                              text_time_local(refusal->time_ns), model_reason_name[refusal->reason],
+                              text_size(refusal->usable_bytes));
     svg_title(stream, title);
 }
 
@@ -105,10 +103,9 @@ static void put_phase_strip(const struct draw_field *field, size_t count, const 
 static double put_refusal_words(const struct draw_field *field, const struct model_refusal *refusal, double y,
                                 double left, double right)
 {
-    char size[TEXT_SIZE_CAPACITY];
     double x = draw_x(field, refusal->time_ns);
     const char *reason = model_reason_name[refusal->reason];
-    char *whole = text_format("%s %s, %s", refusal->call, text_size(size, refusal->size_bytes), reason);
+    char *whole = text_format("%s %s, %s", refusal->call, text_size(refusal->size_bytes), reason);
     const char *words[] = {whole, reason};
     double end = 0;
     for (size_t i = 0; i < sizeof words / sizeof words[0] && end == 0; i++) {

@@ -21,9 +21,9 @@ void report_html_element(FILE *stream, const char *tag, const char *attributes, 
 
 void report_html_time(FILE *stream, int64_t time_ns)
 {
-    char utc[TEXT_TIME_CAPACITY], local[TEXT_TIME_CAPACITY];
-    if (text_time_rfc3339(utc, time_ns))
-        fprintf(stream, "<time datetime=\"%s\">%s</time>", utc, text_time_local(local, time_ns));
+    const char *utc = text_time_rfc3339(time_ns);
+    if (utc != NULL)
+        fprintf(stream, "<time datetime=\"%s\">%s</time>", utc, text_time_local(time_ns));
     else
         fputc('-', stream);
 }
@@ -85,11 +85,11 @@ void report_html_cell(struct report_html_table *table, const char *text)
 /* The title shows the exact number under the pointer. */
 void report_html_cell_bytes(struct report_html_table *table, uint64_t bytes)
 {
-    char attributes[40] = "", text[TEXT_SIZE_CAPACITY];
+    char attributes[40] = "";
     if (bytes != SG_UNKNOWN && bytes >= 1024)
         snprintf(attributes, sizeof attributes, "title=\"%" PRIu64 " B\"", bytes);
     report_html_cell_begin(table, attributes);
-    fputs(text_size(text, bytes), table->stream);
+    fputs(text_size(bytes), table->stream);
     report_html_cell_end(table);
 }
 

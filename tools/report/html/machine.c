@@ -52,12 +52,11 @@ static void put_bar_element(FILE *stream, const struct model_machine *machine, c
     }
     fputs("</svg>\n<ul class=\"legend\">\n", stream);
     for (int i = 0; i < MODEL_PART_COUNT; i++) {
-        char size[TEXT_SIZE_CAPACITY];
         fprintf(stream,
                 "<li><svg class=\"swatch\" width=\"24\" height=\"14\" aria-hidden=\"true\"><rect width=\"24\" "
                 "height=\"14\" "
                 "fill=\"url(#part-%s)\"/></svg> %s %s</li>\n",
-                model_part_name[i], model_part_name[i], text_size(size, part[i].bytes));
+                model_part_name[i], model_part_name[i], text_size(part[i].bytes));
     }
     fputs("</ul>\n", stream);
 }

@@ -94,7 +94,6 @@ static void put_page_head(FILE *stream, const struct report_html_page *page)
 static void put_job_figures(FILE *stream, const struct model_job *job)
 {
     struct report_html_table table;
-    char size[TEXT_SIZE_CAPACITY];
     char *running = text_format("%zu, %zu of them running", job->process_count, job->running_count);
     report_html_table_begin(&table, stream, "Figures of the job", NULL, 0);
     report_html_fact(&table, "Processes on record", running);
@@ -105,7 +104,7 @@ static void put_job_figures(FILE *stream, const struct model_job *job)
     report_html_fact_time(&table, "Last seen", job->running_count > 0 ? tool_now_ns() : job->last_seen_ns);
     report_html_fact_bytes(&table, "Live, running processes", job->live_bytes);
     report_html_fact_bytes(&table, "Peak", job->peak_bytes);
-    report_html_fact(&table, "Limit", job->limit_bytes == SG_UNKNOWN ? "none" : text_size(size, job->limit_bytes));
+    report_html_fact(&table, "Limit", job->limit_bytes == SG_UNKNOWN ? "none" : text_size(job->limit_bytes));
     report_html_fact_count(&table, "Refused requests", job->refused_count);
     report_html_table_end(&table);
 }

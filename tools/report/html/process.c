@@ -76,7 +76,7 @@ static void put_drawing(FILE *stream, const struct report_html_entry *entry, siz
 static void put_process_table(FILE *stream, const struct model_process *process)
 {
     struct report_html_table table;
-    char state[MODEL_END_TEXT], lasted[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
+    char state[MODEL_END_TEXT];
     bool is_running = process->state == SG_STATE_RUNNING;
     int64_t until_ns = is_running ? tool_now_ns() : process->ended_ns;
     bool has_span = process->started_ns > 0 && until_ns >= process->started_ns;
@@ -85,12 +85,11 @@ static void put_process_table(FILE *stream, const struct model_process *process)
     report_html_fact_time(&table, "Started", process->started_ns);
     report_html_fact_time(&table, "Ended", process->ended_ns);
     report_html_fact_time(&table, "Last seen", is_running ? 0 : process->last_seen_ns);
-    report_html_fact(&table, "Duration", has_span ? text_duration(lasted, until_ns - process->started_ns) : "-");
+    report_html_fact(&table, "Duration", has_span ? text_duration(until_ns - process->started_ns) : "-");
     report_html_fact_bytes(&table, is_running ? "Live" : "Held at its end", process->live_bytes);
     report_html_fact_bytes(&table, "Peak", process->peak_bytes);
     report_html_fact_time(&table, "Time of the peak", process->peak_ns);
-    char *refused =
-        text_format("%" PRIu64 ", %s in all", process->refused_count, text_size(size, process->refused_bytes));
+    char *refused = text_format("%" PRIu64 ", %s in all", process->refused_count, text_size(process->refused_bytes));
     report_html_fact(&table, process->is_observing ? "Would be refused" : "Refused requests", refused);
     report_html_fact_bytes(&table, "Promised, not resident yet", is_running ? process->promised_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Unaccounted (CUDA contexts and the like)", process->unaccounted_bytes);
@@ -119,7 +118,7 @@ static void put_variables(struct report_html_table *table, const struct model_pr
 static void put_settings(FILE *stream, const struct model_process *process)
 {
     struct report_html_table table;
-    char size[TEXT_SIZE_CAPACITY], parent[16] = "-";
+    char parent[16] = "-";
     const struct sg_machine *seen = &process->machine;
     bool has_looked = seen->time_ns > 0;
     if (process->parent_pid != 0)
@@ -134,7 +133,7 @@ static void put_settings(FILE *stream, const struct model_process *process)
     report_html_fact(&table, "Guarding", yes_or_no(process->is_guarding));
     report_html_fact(&table, "Mode", process->is_observing ? "observe" : "enforce");
     report_html_fact(&table, "Limit of the job",
-                     process->limit_bytes == SG_UNKNOWN ? "none" : text_size(size, process->limit_bytes));
+                     process->limit_bytes == SG_UNKNOWN ? "none" : text_size(process->limit_bytes));
     report_html_fact_bytes(&table, "Reserve", has_looked ? seen->reserve_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Floor", has_looked ? seen->floor_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Smallest cgroup limit", has_looked ? seen->cgroup_limit_bytes : SG_UNKNOWN);

@@ -273,7 +273,6 @@ static bool is_meant_by_name(const struct watch *watch, const struct model_job *
 
 static void ask_for_limit(struct watch *watch)
 {
-    char limit[TEXT_SIZE_CAPACITY];
     struct watch_change *change = &watch->change;
     struct choice choice;
     if (!choose(watch, &choice))
@@ -289,7 +288,7 @@ static void ask_for_limit(struct watch *watch)
     change->asks = WATCH_ASKS_FOR_LIMIT;
     bool has_limit = choice.job->limit_bytes != SG_UNKNOWN;
     say(watch, "New limit of job %s? Now %s; for example 64G, or none.", job,
-        has_limit ? text_size(limit, choice.job->limit_bytes) : "none");
+        has_limit ? text_size(choice.job->limit_bytes) : "none");
 }
 
 /* Becomes sparkguard --set. Its lines go to `output`. */

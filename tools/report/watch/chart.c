@@ -228,7 +228,6 @@ static void put_legend(const struct chart *chart, const struct style *style)
 
 void watch_put_chart(const struct watch *watch, const struct model_job *job, const struct style *style)
 {
-    char size[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], covered[TEXT_TIME_CAPACITY];
     const struct spark *spark = watch_spark(watch, job);
     struct chart chart = {.rows = bytes_min(ROWS_MAX, terminal_rows() / 5)};
     int64_t shift_ns = tool_now_ns() - tool_clock_ns(CLOCK_MONOTONIC);
@@ -238,10 +237,8 @@ void watch_put_chart(const struct watch *watch, const struct model_job *job, con
     read_chart(&chart, watch, job);
     bool has_limit = job->limit_bytes != SG_UNKNOWN;
     fprintf(style->stream, "%slive, up to %s%s%s, over %s; blank: not recorded%s\n", style_colour_on(style, STYLE_BOLD),
-            text_size(size, chart.most_bytes), has_limit ? ", limit " : "",
-            has_limit ? text_size(limit, job->limit_bytes) : "",
-            watch_wall_text(covered, chart.axis.step_ns * (int64_t)chart.axis.cells),
-            style_colour_off(style, STYLE_BOLD));
+            text_size(chart.most_bytes), has_limit ? ", limit " : "", has_limit ? text_size(job->limit_bytes) : "",
+            watch_wall_text(chart.axis.step_ns * (int64_t)chart.axis.cells), style_colour_off(style, STYLE_BOLD));
     for (size_t row = chart.rows; row-- > 0;)
         put_chart_row(&chart, row, style);
     put_refusal_marks(&chart, job, shift_ns, style);

@@ -49,14 +49,12 @@ static struct sum add_up(const struct watch *watch)
 
 void watch_put_line(const struct watch *watch, bool is_first)
 {
-    char clock[TEXT_TIME_CAPACITY], usable[TEXT_SIZE_CAPACITY], usable_rate[WATCH_RATE_TEXT], live[TEXT_SIZE_CAPACITY],
-        rate[WATCH_RATE_TEXT], wall[TEXT_TIME_CAPACITY];
     struct sum sum = add_up(watch);
     if (is_first)
         printf("%8s %10s %12s %10s %12s %10s %4s %7s\n", "TIME", "USABLE", "RATE", "LIVE", "RATE", "WALL IN", "RUN",
                "REFUSED");
-    printf("%8s %10s %12s %10s %12s %10s %4zu %7" PRIu64 "\n", text_clock_local(clock, tool_now_ns()),
-           text_size(usable, watch->model->machine.usable_bytes),
-           watch_rate_text(usable_rate, watch_trend_rate(&watch->usable)), text_size(live, sum.live_bytes),
-           watch_rate_text(rate, sum.rate), watch_wall_text(wall, sum.wall_ns), sum.running_count, sum.refused_count);
+    printf("%8s %10s %12s %10s %12s %10s %4zu %7" PRIu64 "\n", text_clock_local(tool_now_ns()),
+           text_size(watch->model->machine.usable_bytes), watch_rate_text(watch_trend_rate(&watch->usable)),
+           text_size(sum.live_bytes), watch_rate_text(sum.rate), watch_wall_text(sum.wall_ns), sum.running_count,
+           sum.refused_count);
 }

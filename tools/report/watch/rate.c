@@ -48,36 +48,28 @@ int64_t watch_time_to(uint64_t headroom_bytes, int64_t taken_per_second)
 
 /* ---- what the head says beyond the report's ---------------------------------------------------------------------- */
 
-const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate)
+const char *watch_rate_text(int64_t rate)
 {
-    char size[TEXT_SIZE_CAPACITY];
     if (rate == WATCH_NO_RATE)
         return "-";
-    uint64_t bytes = rate < 0 ? (uint64_t)-rate : (uint64_t)rate;
-    const char *sign = rate > 0 ? "+" : rate < 0 ? "-" : "";
-    text_size(size, bytes);
-    char *tenths = strchr(size, '.');
+    char *size = text_size(rate < 0 ? (uint64_t)-rate : (uint64_t)rate), *tenths = strchr(size, '.');
     if (tenths != NULL && tenths - size > 3)
         memmove(tenths, tenths + 2, strlen(tenths + 2) + 1);
-    snprintf(text, WATCH_RATE_TEXT, "%s%s/s", sign, size);
-    return text;
+    return text_format("%s%s/s", rate > 0 ? "+" : rate < 0 ? "-" : "", size);
 }
 
-const char *watch_wall_text(char text[TEXT_TIME_CAPACITY], int64_t time_ns)
+const char *watch_wall_text(int64_t time_ns)
 {
     int64_t seconds = time_ns / 1000000000, minutes = seconds / 60;
     if (time_ns < 0)
         return "-";
     if (minutes < 1)
-        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " s", seconds);
-    else if (minutes < 10)
-        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " min %" PRId64 " s", minutes, seconds % 60);
-    else if (minutes < 60)
-        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " min", minutes);
-    else if (minutes < 600 || (minutes >= 1440 && minutes < 14400))
-        return text_duration(text, time_ns);
-    else
-        snprintf(text, TEXT_TIME_CAPACITY, minutes < 1440 ? "%" PRId64 " h" : "%" PRId64 " d",
-                 minutes / (minutes < 1440 ? 60 : 1440));
-    return text;
+        return text_format("%" PRId64 " s", seconds);
+    if (minutes < 10)
+        return text_format("%" PRId64 " min %" PRId64 " s", minutes, seconds % 60);
+    if (minutes < 60)
+        return text_format("%" PRId64 " min", minutes);
+    if (minutes < 600 || (minutes >= 1440 && minutes < 14400))
+        return text_duration(time_ns);
+    return minutes < 1440 ? text_format("%" PRId64 " h", minutes / 60) : text_format("%" PRId64 " d", minutes / 1440);
 }

@@ -38,9 +38,9 @@ int64_t watch_trend_rate(const struct watch_trend *trend);
 int64_t watch_time_to(uint64_t headroom_bytes, int64_t taken_per_second);
 
 /* Formats "+1.2 GiB/s", or "-" if unknown, in at most WATCH_RATE_CELLS: from 1000 of a unit on without tenths. */
-enum { WATCH_RATE_TEXT = 24, WATCH_RATE_CELLS = 12, WATCH_WALL_CELLS = 10 };
-const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate);
+enum { WATCH_RATE_CELLS = 12, WATCH_WALL_CELLS = 10 };
+const char *watch_rate_text(int64_t rate);
 /* Like text_duration, without tenths and in at most WATCH_WALL_CELLS: from ten hours on only the largest unit. */
-const char *watch_wall_text(char text[TEXT_TIME_CAPACITY], int64_t time_ns);
+const char *watch_wall_text(int64_t time_ns);
 
 #endif

@@ -99,27 +99,24 @@ static void put_cut(const char *line, bool is_chosen, const struct style *style)
 static void put_time_until(const struct watch *watch, const struct style *style, size_t *column, const char *word,
                            uint64_t left_bytes)
 {
-    char text[TEXT_TIME_CAPACITY];
     uint64_t usable_bytes = watch->model->machine.usable_bytes;
     int64_t wall_ns = watch_machine_wall_ns(watch, left_bytes);
     bool is_behind = usable_bytes <= left_bytes;
     if (!is_behind && wall_ns == WATCH_NEVER)
         return;
     bool is_near = is_behind || (wall_ns >= 0 && wall_ns < INT64_C(60000000000));
-    char *piece =
-        is_behind ? text_format("%s reached", word) : text_format("to %s %s", word, watch_wall_text(text, wall_ns));
+    char *piece = is_behind ? text_format("%s reached", word) : text_format("to %s %s", word, watch_wall_text(wall_ns));
     style_flow(style, column, ", ", is_near ? STYLE_RED : STYLE_PLAIN, piece);
 }
 
 /* Prints the rate of usable memory, and the time until it falls to the reserve, the floor and zero. */
 static void put_pace(const struct watch *watch, const struct style *style)
 {
-    char rate[WATCH_RATE_TEXT];
     const struct model_machine *machine = &watch->model->machine;
     size_t column = 0;
     if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
         return;
-    char *piece = text_format("usable %s", watch_rate_text(rate, watch_trend_rate(&watch->usable)));
+    char *piece = text_format("usable %s", watch_rate_text(watch_trend_rate(&watch->usable)));
     style_flow(style, &column, "", STYLE_BOLD, piece);
     put_time_until(watch, style, &column, "reserve", machine->reserve_bytes);
     put_time_until(watch, style, &column, "floor", machine->floor_bytes);
@@ -130,7 +127,6 @@ static void put_pace(const struct watch *watch, const struct style *style)
 
 static void put_last_refusal(const struct watch *watch, const struct style *style)
 {
-    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY], age[TEXT_TIME_CAPACITY];
     const struct model_job *job;
     const struct model_process *process, *refused = NULL;
     const struct model_refusal *last = NULL;
@@ -147,9 +143,9 @@ static void put_last_refusal(const struct watch *watch, const struct style *styl
     int64_t age_ns = tool_now_ns() - last->time_ns;
     fprintf(style->stream, "%s%srefused %s ago: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
             style_colour_on(style, STYLE_YELLOW), refused->is_observing ? "would have been " : "",
-            watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, text_size(size, last->size_bytes),
-            model_process_number(refused), text_size(left, last->usable_bytes), model_headroom_word(last->reason),
-            model_reason_name[last->reason], style_colour_off(style, STYLE_YELLOW));
+            watch_wall_text(age_ns > 0 ? age_ns : 0), call, text_size(last->size_bytes), model_process_number(refused),
+            text_size(last->usable_bytes), model_headroom_word(last->reason), model_reason_name[last->reason],
+            style_colour_off(style, STYLE_YELLOW));
 }
 
 static void put_complaints(const struct model *model, const struct style *style)
@@ -181,15 +177,14 @@ static void put_list(struct watch *watch, const struct style *style)
 static void put_held(const struct watch *watch, const struct model_job *job, const struct model_process *process,
                      const struct style *style)
 {
-    char size[TEXT_SIZE_CAPACITY], rate_text[WATCH_RATE_TEXT], wall[TEXT_TIME_CAPACITY];
     uint64_t total_bytes = bytes_min(watch->model->machine.total_bytes, job->limit_bytes);
     int64_t rate = watch_process_rate(watch, process), wall_ns = watch_wall_ns(watch, job, rate);
     if (process->state != SG_STATE_RUNNING)
         return;
     char *bar = watch_bar(style->columns / 3, process->live_bytes, process->peak_bytes, total_bytes, style->is_utf8);
     fprintf(style->stream, "held [%s%s%s] of %s, %s%s%s\n", style_colour_on(style, STYLE_GREEN), bar,
-            style_colour_off(style, STYLE_GREEN), text_size(size, total_bytes), watch_rate_text(rate_text, rate),
-            wall_ns == WATCH_NEVER ? "" : ", wall in ", wall_ns == WATCH_NEVER ? "" : watch_wall_text(wall, wall_ns));
+            style_colour_off(style, STYLE_GREEN), text_size(total_bytes), watch_rate_text(rate),
+            wall_ns == WATCH_NEVER ? "" : ", wall in ", wall_ns == WATCH_NEVER ? "" : watch_wall_text(wall_ns));
 }
 
 static void put_screen_head(const struct watch *watch, const struct style *style)
@@ -296,7 +291,6 @@ static char *keys_text(const struct watch *watch, const struct style *style)
  * space. */
 static void put_help(const struct watch *watch, size_t list, const struct style *style)
 {
-    char clock[TEXT_TIME_CAPACITY];
     char *place = watch->page < list ? text_format("  %s %zu-%zu/%zu", style->is_utf8 ? "↑↓" : "at", watch->scroll + 1,
                                                    watch->scroll + watch->page, list)
                                      : text_copy("", 0);
@@ -306,7 +300,7 @@ static void put_help(const struct watch *watch, size_t list, const struct style 
     size_t length = mbstowcs(NULL, text, 0);
     fprintf(style->stream, "\033[2K%s%s", style_colour_on(style, STYLE_DIM), text);
     if (length + 10 <= style->columns)
-        fprintf(style->stream, "%*s", (int)(style->columns - length), text_clock_local(clock, tool_now_ns()));
+        fprintf(style->stream, "%*s", (int)(style->columns - length), text_clock_local(tool_now_ns()));
     fputs(style_colour_off(style, STYLE_DIM), style->stream);
 }
 

@@ -163,23 +163,21 @@ static bool has_column(const struct drawing *drawing, int column)
 
 static void put_rate(struct drawing *drawing, int64_t rate)
 {
-    char text[WATCH_RATE_TEXT];
     enum style_colour colour = rate == WATCH_NO_RATE || rate == 0 ? STYLE_DIM : STYLE_PLAIN;
     if (!has_column(drawing, COLUMN_RATE))
         return;
-    table_cell(&drawing->table, watch_rate_text(text, rate), colour);
+    table_cell(&drawing->table, watch_rate_text(rate), colour);
 }
 
 /* Prints the time to the wall: yellow below 10 min, while a person can still act, red below 1 min. */
 static void put_wall_cell(struct drawing *drawing, int64_t wall_ns)
 {
-    char text[TEXT_TIME_CAPACITY];
     enum style_colour colour = wall_ns == WATCH_NEVER ? STYLE_DIM : STYLE_PLAIN;
     if (wall_ns >= 0 && wall_ns < INT64_C(600000000000))
         colour = wall_ns < INT64_C(60000000000) ? STYLE_RED : STYLE_YELLOW;
     if (!has_column(drawing, COLUMN_WALL))
         return;
-    table_cell(&drawing->table, watch_wall_text(text, wall_ns), colour);
+    table_cell(&drawing->table, watch_wall_text(wall_ns), colour);
 }
 
 static void put_size_cells(struct drawing *drawing, uint64_t live_bytes, uint64_t peak_bytes)
@@ -236,14 +234,13 @@ static bool is_observing(const struct watch *watch, const struct model_job *job)
  * too. */
 static char *job_text(const struct drawing *drawing, const struct model_job *job)
 {
-    char limit[TEXT_SIZE_CAPACITY];
     size_t cells = drawing->command_cells, shown = 0;
     const char *cut = drawing->style->is_utf8 ? "…" : "...";
     char *name = text_printable(job->name[0] ? job->name : "-", drawing->style->is_utf8);
     size_t cut_cells = drawing->style->is_utf8 ? 1 : strlen(cut), kept;
     const char *mark = is_observing(drawing->watch, job) ? observe_mark : "";
     kept = bytes_less(cells, strlen(mark) + cut_cells);
-    text_size(limit, job->limit_bytes);
+    const char *limit = text_size(job->limit_bytes);
     char *place = model_job_place(job, drawing->style->is_utf8);
     char *whole = place != NULL ? text_format("%s, %s", name, place) : text_copy(name, SIZE_MAX);
     char *shape[] = {

@@ -78,10 +78,9 @@ static void put_line(const struct style *style, const int width[2], const char *
 
 static void put_table(const struct fits_need *need, const struct style *style)
 {
-    char size[TEXT_SIZE_CAPACITY];
-    int width[2] = {(int)strlen("needed"), (int)strlen(text_size(size, fits_need_sum(need)))};
+    int width[2] = {(int)strlen("needed"), (int)strlen(text_size(fits_need_sum(need)))};
     for (size_t i = 0; i < need->term_count; i++) {
-        int name = (int)strlen(need->term[i].name), number = (int)strlen(text_size(size, need->term[i].bytes));
+        int name = (int)strlen(need->term[i].name), number = (int)strlen(text_size(need->term[i].bytes));
         width[0] = name > width[0] ? name : width[0];
         width[1] = number > width[1] ? number : width[1];
     }
@@ -89,8 +88,8 @@ static void put_table(const struct fits_need *need, const struct style *style)
     put_line(style, width, "TERM", "SIZE", "COMPUTED FROM");
     fputs(style_colour_off(style, STYLE_DIM), style->stream);
     for (size_t i = 0; i < need->term_count; i++)
-        put_line(style, width, need->term[i].name, text_size(size, need->term[i].bytes), need->term[i].how);
-    put_line(style, width, "needed", text_size(size, fits_need_sum(need)), "the sum");
+        put_line(style, width, need->term[i].name, text_size(need->term[i].bytes), need->term[i].how);
+    put_line(style, width, "needed", text_size(fits_need_sum(need)), "the sum");
 }
 
 /* Returns the sentence about what is not in the sum. */
@@ -108,14 +107,11 @@ static char *missing_text(const struct fits_need *need)
 
 static void put_verdict(const struct fits_need *need, const struct fits_headroom *headroom, const struct style *style)
 {
-    char needed_text[TEXT_SIZE_CAPACITY], headroom_text[TEXT_SIZE_CAPACITY], reserve_text[TEXT_SIZE_CAPACITY];
     uint64_t needed = fits_need_sum(need);
     enum fits_verdict verdict = fits_need_judge(need, headroom);
     bool fits = needed <= headroom->headroom_bytes;
-    const char *difference =
-        text_size(needed_text, fits ? headroom->headroom_bytes - needed : needed - headroom->headroom_bytes);
-    const char *headroom_size = text_size(headroom_text, headroom->headroom_bytes);
-    const char *reserve = text_size(reserve_text, headroom->reserve_bytes);
+    const char *difference = text_size(fits ? headroom->headroom_bytes - needed : needed - headroom->headroom_bytes);
+    const char *headroom_size = text_size(headroom->headroom_bytes), *reserve = text_size(headroom->reserve_bytes);
     char *line;
     if (headroom->headroom_bytes == SG_UNKNOWN)
         line = text_copy("cannot tell whether it fits: how much memory is usable is unknown here", SIZE_MAX);

@@ -96,16 +96,15 @@ static struct measured find_measured(const char *path)
 
 static void add_notes(struct fits_need *need, const struct fits_model *model, const struct fits_loading *loading)
 {
-    char resident[TEXT_SIZE_CAPACITY], pages[TEXT_SIZE_CAPACITY], missing[TEXT_SIZE_CAPACITY];
     if (loading->page_bytes > 0)
         fits_need_note(
             need, "while it loads up to %s are resident; %s of these are pages of files, which the kernel takes back",
-            text_size(resident, loading->resident_bytes), text_size(pages, loading->page_bytes));
+            text_size(loading->resident_bytes), text_size(loading->page_bytes));
     if (model->missing_count > 0)
         fits_need_note(need, "%" PRIu64 " of the model's %" PRIu64 " files are not there yet", model->missing_count,
                        model->file_count);
     else if (model->missing_bytes > 0)
-        fits_need_note(need, "%s of the files are not there yet", text_size(missing, model->missing_bytes));
+        fits_need_note(need, "%s of the files are not there yet", text_size(model->missing_bytes));
     fits_need_note(need,
                    "not in the sum: activations, the program itself and its CUDA context, which is 2.6 GiB under vLLM");
 }
@@ -129,13 +128,11 @@ static void put_title(const char *path, const struct fits_model *model, const st
 
 static void add_measured(struct fits_need *need, const struct measured *measured, bool is_utf8)
 {
-    char when[TEXT_TIME_CAPACITY], peak[TEXT_SIZE_CAPACITY], resident[TEXT_SIZE_CAPACITY];
     for (size_t i = 0; i < measured->count; i++) {
         char *command = text_printable(measured->run[i].command, is_utf8);
         text_shorten(command, 60);
-        fits_need_note(need, "measured %s: peak %s, resident %s, by %s",
-                       text_time_local(when, measured->run[i].time_ns), text_size(peak, measured->run[i].peak_bytes),
-                       text_size(resident, measured->run[i].resident_bytes), command);
+        fits_need_note(need, "measured %s: peak %s, resident %s, by %s", text_time_local(measured->run[i].time_ns),
+                       text_size(measured->run[i].peak_bytes), text_size(measured->run[i].resident_bytes), command);
     }
 }
 

@@ -128,14 +128,13 @@ static void add_generation(struct fits_need *need, const struct fits *fits, uint
 
 static void add_rule(struct fits_need *need, const struct fits *fits, const struct fits_model *model)
 {
-    char size[TEXT_SIZE_CAPACITY];
     double sum = 6 * (double)model->parameter_count +
                  (double)fits->batch * (double)fits->sequence * (double)model->shape.hidden * 4;
     fits_need_note(need,
                    "rule of thumb: 6 x %.4gB + batch x seq x hidden x 4 bytes = %s; where it says 3.6 GB, 21.1 to 80.9 "
                    "GB were measured on a Spark (Qwen3-0.6B, SFT, batch 2 to 16)",
                    (double)model->parameter_count / 1e9,
-                   text_size(size, sum < (double)FITS_MOST ? (uint64_t)sum : FITS_MOST));
+                   text_size(sum < (double)FITS_MOST ? (uint64_t)sum : FITS_MOST));
 }
 
 void fits_add_training(struct fits_need *need, const struct fits *fits, const struct fits_model *model,
