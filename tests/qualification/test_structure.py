@@ -1,4 +1,4 @@
-"""scripts/check-structure finds an assertion that something came soon, whatever the clock and the time are called."""
+"""scripts/check-structure finds an assertion that something came soon, whatever the clock and the time are called, and shell in C."""
 
 import importlib.machinery
 import importlib.util
@@ -57,3 +57,9 @@ def test_assertion_of_a_program_is_found(check, tmp_path, text, lines):
     path = tmp_path / "test_it.c"
     path.write_text(text)
     assert check.asserted_soon(str(path)) == lines
+
+
+def test_shell_in_a_string_is_found(check, tmp_path):
+    path = tmp_path / "it.c"
+    path.write_text('    "if [ -n \\"$x\\" ]; then\\n"\n    "    exit 1\\n"\n    "fi\\n"\n    "and then; done"\n')
+    assert check.shell_lines(path) == [1, 3]
