@@ -340,7 +340,7 @@ long sg_registry_add_job(const struct sg_job_words *words, struct sg_registry_en
 
 long sg_registry_enter(void)
 {
-    long result = sg_registry_file_map_any(&own.file);
+    long result = sg_registry_file_map(&own.file, true);
     if (result == 0)
         sg_entry_set_registry(own.file.registry);
     return result;
@@ -389,7 +389,7 @@ static long join_registry(void)
     if (result != -ESTALE && result != -ENOENT)
         return result;
     own.file.registry = NULL;
-    result = sg_registry_file_map(&own.file);
+    result = sg_registry_file_map(&own.file, false);
     return result == 0 ? take_entry() : result;
 }
 

@@ -211,28 +211,38 @@ static long make_file(const struct sg_registry_link *link)
     return result;
 }
 
+/* A registry that was found. */
+struct found {
+    void *mapped;
+    struct stat info; /* of its file */
+    struct sg_registry_layout layout;
+};
+
+/* Checks the header of a registry of `bytes`. Its layout is read once: members may write anything there later. */
+static long check_header(const struct sg_registry *header, uint64_t bytes, struct sg_registry_layout *layout)
+{
+    *layout = (struct sg_registry_layout){header->entry_bytes, header->version == SG_REGISTRY_VERSION};
+    return sg_registry_is_usable(header, bytes) && SG_REGISTRY_BYTES(layout->entry_bytes) <= bytes ? 0 : -EPROTO;
+}
+
 /* Validates the file before it is mapped: a usable registry, with all blocks allocated, and if `must_be_ours` owned by
  * this user or root. 0 or -errno. */
-static long check_file(int fd, bool must_be_ours, struct stat *info, struct sg_registry_layout *layout)
+static long check_file(int fd, bool must_be_ours, struct found *found)
 {
     static struct sg_registry header; /* static as in make_file */
-    long result = sg_sys_fstat(fd, info);
+    const struct stat *info = &found->info;
+    long result = sg_sys_fstat(fd, &found->info);
     if (result != 0)
         return result;
-    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
-    bool is_ours = !must_be_ours || info->st_uid == user || info->st_uid == 0;
-    if (!S_ISREG(info->st_mode) || !is_ours)
+    if (!S_ISREG(info->st_mode) || (must_be_ours && !sg_directory_is_trusted(info)))
         return -EPERM;
     if (info->st_size < (off_t)sizeof header)
         return -EPROTO;
     if (sg_sys_pread(fd, &header, sizeof header, 0) != (long)sizeof header)
         return -EIO;
-    if (!sg_registry_is_usable(&header, (uint64_t)info->st_size))
-        return -EPROTO;
-    layout->entry_bytes = header.entry_bytes;
-    layout->is_this_version = header.version == SG_REGISTRY_VERSION;
-    bool is_there = (uint64_t)info->st_blocks * 512 >= SG_REGISTRY_BYTES(layout->entry_bytes);
-    return is_there ? 0 : sg_file_reserve(fd, 0, SG_REGISTRY_BYTES(layout->entry_bytes));
+    result = check_header(&header, (uint64_t)info->st_size, &found->layout);
+    uint64_t bytes = SG_REGISTRY_BYTES(found->layout.entry_bytes);
+    return result != 0 || (uint64_t)info->st_blocks * 512 >= bytes ? result : sg_file_reserve(fd, 0, bytes);
 }
 
 /* The file that was mapped last. */
@@ -242,17 +252,18 @@ static struct {
 static int observed_fd = -1; /* the observer's; -1: none */
 
 /* Maps the registry in an open file. */
-static long map_file(int fd, bool must_be_ours, struct sg_registry_layout *layout, struct stat *info, void **mapped)
+static long map_file(int fd, bool must_be_ours, struct found *found)
 {
-    long result = check_file(fd, must_be_ours, info, layout);
+    long result = check_file(fd, must_be_ours, found);
     if (result != 0)
         return result;
-    *mapped = sg_sys_mmap(NULL, SG_REGISTRY_BYTES(layout->entry_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return sg_is_error(*mapped) ? (long)*mapped : 0;
+    found->mapped =
+        sg_sys_mmap(NULL, SG_REGISTRY_BYTES(found->layout.entry_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return sg_is_error(found->mapped) ? (long)found->mapped : 0;
 }
 
 /* Maps a registry that only this user and root can write to, and makes it if there is none. */
-static long map_own(struct sg_registry_layout *layout, struct stat *info, void **mapped)
+static long map_own(struct found *found)
 {
     long fd = sg_registry_file_open(O_RDWR);
     if (fd == -ENOENT) {
@@ -261,7 +272,7 @@ static long map_own(struct sg_registry_layout *layout, struct stat *info, void *
     }
     if (fd < 0)
         return fd;
-    long result = map_file((int)fd, true, layout, info, mapped);
+    long result = map_file((int)fd, true, found);
     (void)sg_sys_close((int)fd);
     return result;
 }
@@ -298,104 +309,81 @@ static bool is_in_the_way(long error)
 }
 
 /* Attaches the segment that the file names. -ESTALE: it names none. */
-static long attach_named(uint32_t group, struct sg_registry_link *link, struct stat *info, void **mapped)
+static long attach_named(uint32_t group, struct sg_registry_link *link, struct found *found)
 {
     long fd = sg_registry_file_open(O_RDWR);
     if (fd < 0)
         return is_in_the_way(fd) ? -ESTALE : fd;
-    long result = sg_sys_fstat((int)fd, info);
+    long result = sg_sys_fstat((int)fd, &found->info);
     if (result == 0)
-        result = S_ISREG(info->st_mode) && sg_registry_link_read((int)fd, link) == 0
-                     ? sg_registry_link_attach(link, group, false, mapped)
+        result = S_ISREG(found->info.st_mode) && sg_registry_link_read((int)fd, link) == 0
+                     ? sg_registry_link_attach(link, group, false, &found->mapped)
                      : -ESTALE;
     (void)sg_sys_close((int)fd);
     return result;
 }
 
 /* Checks what was attached, and lets go of what cannot be shared. */
-static long check_attached(const struct sg_registry_link *link, struct sg_registry_layout *layout, void **mapped)
+static long check_attached(const struct sg_registry_link *link, struct found *found)
 {
-    const struct sg_registry *registry = *mapped;
-    layout->entry_bytes = registry->entry_bytes; /* read once: members may write anything there later */
-    layout->is_this_version = registry->version == SG_REGISTRY_VERSION;
-    if (sg_registry_is_usable(registry, link->bytes) && SG_REGISTRY_BYTES(layout->entry_bytes) <= link->bytes)
-        return 0;
-    sg_registry_link_detach(*mapped);
-    return -EPROTO;
+    long result = check_header(found->mapped, link->bytes, &found->layout);
+    if (result != 0)
+        sg_registry_link_detach(found->mapped);
+    return result;
 }
 
 /* Attaches what the file names, or makes both. */
-static long map_linked(struct sg_registry_layout *layout, struct stat *info, void **mapped)
+static long map_linked(struct found *found)
 {
     struct sg_registry_link link;
     struct stat directory = {0};
     long result = sg_sys_stat(sg_options.dir, &directory);
     if (result != 0)
         return result;
-    result = attach_named(directory.st_gid, &link, info, mapped);
+    result = attach_named(directory.st_gid, &link, found);
     for (int i = 0; i < LINK_TRIES && (result == -ESTALE || result == -ENOENT); i++) {
         void *made = NULL;
         if (result == -ESTALE)
             remove_stale();
         result = make_linked(directory.st_gid, &made);
         if (result == 0 || result == -EEXIST)
-            result = attach_named(directory.st_gid, &link, info, mapped);
+            result = attach_named(directory.st_gid, &link, found);
         if (made != NULL)
             sg_registry_link_detach(made);
     }
     if (result != 0)
         return result == -ENOENT ? -ESTALE : result;
-    return check_attached(&link, layout, mapped);
+    return check_attached(&link, found);
 }
 
 /* Maps what is there for a tool: another user's file, or the segment that it names. */
-static long map_any(struct sg_registry_layout *layout, struct stat *info, void **mapped)
+static long map_any(struct found *found)
 {
     struct sg_registry_link link;
     long fd = sg_registry_file_open(O_RDWR);
     if (fd < 0)
         return fd;
     bool is_link = sg_registry_link_read((int)fd, &link) == 0;
-    long result = is_link ? sg_sys_fstat((int)fd, info) : map_file((int)fd, false, layout, info, mapped);
+    long result = is_link ? sg_sys_fstat((int)fd, &found->info) : map_file((int)fd, false, found);
     if (is_link && result == 0)
-        result = sg_registry_link_attach(&link, info->st_gid, false, mapped);
+        result = sg_registry_link_attach(&link, found->info.st_gid, false, &found->mapped);
     (void)sg_sys_close((int)fd);
-    return is_link && result == 0 ? check_attached(&link, layout, mapped) : result;
+    return is_link && result == 0 ? check_attached(&link, found) : result;
 }
 
-static void note_mapped(struct sg_registry_file *file, void *mapped, struct sg_registry_layout layout,
-                        struct stat *info)
+long sg_registry_file_map(struct sg_registry_file *file, bool is_tool)
 {
-    sg_entry_note_layout(mapped, layout);
-    sg_store(&mapped_last.device, (uint64_t)info->st_dev);
-    sg_store(&mapped_last.inode, (uint64_t)info->st_ino);
-    file->registry = mapped;
-    file->entry_bytes = layout.entry_bytes;
-    file->device = info->st_dev;
-    file->inode = info->st_ino;
-    file->directory = sg_sys_stat(sg_options.dir, info) == 0 ? info->st_ino : 0;
-}
-
-long sg_registry_file_map(struct sg_registry_file *file)
-{
-    struct stat info = {0};
-    struct sg_registry_layout layout = {0};
-    void *mapped = NULL;
-    long result = is_group_shared() ? map_linked(&layout, &info, &mapped) : map_own(&layout, &info, &mapped);
-    if (result == 0)
-        note_mapped(file, mapped, layout, &info);
-    return result;
-}
-
-long sg_registry_file_map_any(struct sg_registry_file *file)
-{
-    struct stat info = {0};
-    struct sg_registry_layout layout = {0};
-    void *mapped = NULL;
-    long result = map_any(&layout, &info, &mapped);
-    if (result == 0)
-        note_mapped(file, mapped, layout, &info);
-    return result;
+    struct found found = {0};
+    long result = is_tool ? map_any(&found) : is_group_shared() ? map_linked(&found) : map_own(&found);
+    if (result != 0)
+        return result;
+    sg_entry_note_layout(found.mapped, found.layout);
+    sg_store(&mapped_last.device, (uint64_t)found.info.st_dev);
+    sg_store(&mapped_last.inode, (uint64_t)found.info.st_ino);
+    *file = (struct sg_registry_file){found.mapped, found.layout.entry_bytes, found.info.st_dev, found.info.st_ino, 0};
+    if (sg_sys_stat(sg_options.dir, &found.info) == 0)
+        file->directory = found.info.st_ino;
+    return 0;
 }
 
 /* Opens the file that was mapped last. -ESTALE: another one has its name. */

@@ -29,12 +29,10 @@ bool sg_registry_file_has_owner(int fd, uint32_t number);
 long sg_registry_file_open(int flags);
 
 /* Maps the registry into file->registry and creates the file if there is none; in a directory that a group shares the
- * file names a segment. 0 or -errno; -EPERM: the file belongs to another user; -EPROTO: no registry, or one that this
- * version cannot share; -EXDEV: it is in another IPC namespace. Under the decision lock. */
-long sg_registry_file_map(struct sg_registry_file *file);
-
-/* The same for a tool: makes no file, and may map one of another user. */
-long sg_registry_file_map_any(struct sg_registry_file *file);
+ * file names a segment. `is_tool`: makes no file, and may map one of another user. 0 or -errno; -EPERM: the file belongs
+ * to another user; -EPROTO: no registry, or one that this version cannot share; -EXDEV: it is in another IPC namespace.
+ * Under the decision lock. */
+long sg_registry_file_map(struct sg_registry_file *file, bool is_tool);
 
 /* Write and read the further ranges of shared memory of entry `number`, of the file that was mapped last. Return how
  * many they could; 0 if the file was removed or cannot be opened. Any thread. */
