@@ -157,7 +157,7 @@ static long copy_but_magic(struct sg_timeline *line, const struct sg_timeline *b
 static long make_in(int fd, const struct sg_timeline *before)
 {
     (void)sg_sys_fchmod(fd, sg_segment_file_mode());
-    long result = sg_file_allocate(fd, 0, sizeof(struct sg_timeline));
+    long result = sg_file_allocate(fd, 0, sizeof(struct sg_timeline), false);
     if (result != 0)
         return result;
     struct sg_timeline *line = sg_sys_mmap(NULL, sizeof *line, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

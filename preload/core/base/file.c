@@ -7,7 +7,6 @@
 #include "base/pages.h"
 
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 
 #define SIGNAL_BIT(number) (UINT64_C(1) << ((number)-1))
@@ -52,8 +51,8 @@ long sg_file_write_at(int fd, const void *bytes, size_t length, uint64_t offset)
     return end_write(&before, sg_syscall(SYS_pwrite64, fd, (long)bytes, (long)length, (long)offset, 0, 0));
 }
 
-/* Allocates the file's blocks. A sparse file on a full /dev/shm would end the process by SIGBUS at the first access. */
-static long fill(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
+/* A sparse file on a full /dev/shm would end the process by SIGBUS at the first access. */
+long sg_file_allocate(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
 {
     struct signals before = begin_write();
     long result = end_write(&before, sg_syscall(SYS_fallocate, fd, 0, (long)offset, (long)bytes, 0, 0));
@@ -64,16 +63,6 @@ static long fill(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
         if ((result = sg_file_write_at(fd, zeros, sizeof zeros, at)) != (long)sizeof zeros)
             return result < 0 ? result : -ENOSPC;
     return 0;
-}
-
-long sg_file_allocate(int fd, uint64_t offset, uint64_t bytes)
-{
-    return fill(fd, offset, bytes, false);
-}
-
-long sg_file_reserve(int fd, uint64_t offset, uint64_t bytes)
-{
-    return fill(fd, offset, bytes, true);
 }
 
 long sg_file_keep_open(int fd)

@@ -10,6 +10,7 @@
 #ifndef SG_PRELOAD_BASE_FILE_H
 #define SG_PRELOAD_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,12 +22,8 @@ long sg_file_write_at(int fd, const void *bytes, size_t length, uint64_t offset)
  * with MADV_DONTFORK, so that no forked child inherits the locks (sparkguard_abi.h, "Liveness"). 0 or -errno. */
 long sg_file_keep_open(int fd);
 
-/* Allocates disk blocks for [offset, offset + bytes) of a file. 0 or -errno. Only for a part that no other process uses
- * yet: if the file system has no fallocate, zeros are written there. */
-long sg_file_allocate(int fd, uint64_t offset, uint64_t bytes);
-
-/* As sg_file_allocate for a part that other processes use: its contents do not change. If the file system has no
- * fallocate, returns 0, because the file's maker has written all of it. */
-long sg_file_reserve(int fd, uint64_t offset, uint64_t bytes);
+/* Allocates disk blocks for [offset, offset + bytes) of a file. 0 or -errno. If the file system has no fallocate, zeros
+ * are written there; `is_in_use`: not so, because other processes use that part, and its maker has written all of it. */
+long sg_file_allocate(int fd, uint64_t offset, uint64_t bytes, bool is_in_use);
 
 #endif

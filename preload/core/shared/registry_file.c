@@ -172,7 +172,7 @@ static long fill_file(int fd, const struct sg_registry_link *link)
     fill_header(&header);
     long result = sg_sys_fchmod(fd, is_group_shared() ? 0660 : 0600);
     if (result == 0)
-        result = sg_file_allocate(fd, 0, link != NULL ? sizeof *link : OWN_BYTES);
+        result = sg_file_allocate(fd, 0, link != NULL ? sizeof *link : OWN_BYTES, false);
     if (result != 0)
         return result;
     result = sg_file_write_at(fd, content, bytes, 0);
@@ -242,7 +242,7 @@ static long check_file(int fd, bool must_be_ours, struct found *found)
         return -EIO;
     result = check_header(&header, (uint64_t)info->st_size, &found->layout);
     uint64_t bytes = SG_REGISTRY_BYTES(found->layout.entry_bytes);
-    return result != 0 || (uint64_t)info->st_blocks * 512 >= bytes ? result : sg_file_reserve(fd, 0, bytes);
+    return result != 0 || (uint64_t)info->st_blocks * 512 >= bytes ? result : sg_file_allocate(fd, 0, bytes, true);
 }
 
 /* The file that was mapped last. */

@@ -231,7 +231,7 @@ static long put_in_place(const char *name, int *lock_fd, int *map_fd)
     while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
         capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
     uint64_t bytes = bytes_for(capacity);
-    result = sg_file_allocate((int)fd, 0, bytes);
+    result = sg_file_allocate((int)fd, 0, bytes, false);
     if (result == 0)
         result = hold_lock((int)fd);
     if (result != 0)
@@ -348,8 +348,9 @@ static bool grow_locked(void)
     long fd = open_again(path);
     if (fd < 0)
         return false;
-    bool is_grown = bytes == before || /* with pages of 64 KiB both capacities may need as many */
-                    (sg_file_allocate((int)fd, before, bytes - before) == 0 && map_file((int)fd, before, bytes) == 0);
+    bool is_grown =
+        bytes == before || /* with pages of 64 KiB both capacities may need as many */
+        (sg_file_allocate((int)fd, before, bytes - before, false) == 0 && map_file((int)fd, before, bytes) == 0);
     (void)sg_sys_close((int)fd);
     if (is_grown)
         set_record_capacity(wanted);
@@ -415,7 +416,7 @@ static long make_mirror_in(int fd, const char *name)
     (void)sg_sys_fchmod(fd, file_mode);
     long result = sg_sys_fstat(fd, &info);
     if (result == 0)
-        result = sg_file_allocate(fd, 0, bytes);
+        result = sg_file_allocate(fd, 0, bytes, false);
     if (result == 0)
         result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
     if (result != 0)
