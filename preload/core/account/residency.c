@@ -145,23 +145,3 @@ uint64_t sg_residency_bytes(uintptr_t begin, uintptr_t end, struct sg_seccomp_an
         return 0;
     return count_pages(begin, end, &own, true, &bytes) ? bytes : sg_residency_cached_bytes(begin, end, sandbox);
 }
-
-/* struct cachestat_range and struct cachestat of <linux/mman.h>, Linux 6.5. */
-struct file_range {
-    uint64_t begin, bytes;
-};
-
-struct file_pages {
-    uint64_t cached, dirty, under_writeback, evicted, recently_evicted;
-};
-
-bool sg_residency_file_bytes(int fd, uint64_t offset, uint64_t bytes, uint64_t *allocated)
-{
-    struct file_range range = {offset, bytes};
-    struct file_pages pages = {0, 0, 0, 0, 0};
-    if (bytes == 0 || sg_syscall(SYS_cachestat, fd, (long)&range, (long)&pages, 0, 0, 0) != 0)
-        return false;
-    uint64_t found = (pages.cached + pages.evicted) * sg_page_bytes(); /* evicted: swapped out */
-    *allocated = found < bytes ? found : bytes;
-    return true;
-}

@@ -32,9 +32,4 @@ uint64_t sg_residency_cached_bytes(uintptr_t begin, uintptr_t end, struct sg_sec
  * have PAGEMAP_SCAN. */
 uint64_t sg_residency_copied_bytes(uintptr_t begin, uintptr_t end);
 
-/* Bytes of a part of a memory file that have pages: resident, swapped out, or taken by fallocate and not touched yet,
- * which no other method shows. Returns false where the kernel does not tell (before Linux 6.5, in a sandbox, or for a
- * file of another user). Costs 3 ms per GiB of pages of 4 KiB. */
-bool sg_residency_file_bytes(int fd, uint64_t offset, uint64_t bytes, uint64_t *allocated);
-
 #endif

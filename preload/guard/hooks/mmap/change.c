@@ -7,7 +7,6 @@
 #include "hooks/mmap/sysv_attachments.h"
 #include "account/tmpfs_ranges.h"
 #include "admit/check.h"
-#include "account/residency.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
@@ -255,7 +254,7 @@ void sg_mmap_settle_allocated(uintptr_t address, const struct sg_mapping_kind *m
     enum { QUESTIONS = 128, DEPTH = 48 };
     struct part part[DEPTH] = {{address, mapping->bytes, 0}};
     uint64_t to_file = offset - address, page = sg_page_bytes();
-    unsigned count = sg_residency_file_bytes(fd, offset, mapping->bytes, &part[0].allocated) ? 1 : 0;
+    unsigned count = sg_mapping_file_bytes(fd, offset, mapping->bytes, &part[0].allocated) ? 1 : 0;
     for (unsigned questions = 0; count != 0;) {
         struct part whole = part[--count];
         bool is_whole = whole.allocated == whole.bytes, is_mixed = !is_whole && whole.allocated != 0;
@@ -264,7 +263,7 @@ void sg_mmap_settle_allocated(uintptr_t address, const struct sg_mapping_kind *m
         if (!is_mixed || whole.bytes <= page || count + 2 > DEPTH || questions++ == QUESTIONS)
             continue;
         struct part low = {whole.begin, sg_round_up(whole.bytes / 2, page), 0};
-        if (!sg_residency_file_bytes(fd, low.begin + to_file, low.bytes, &low.allocated))
+        if (!sg_mapping_file_bytes(fd, low.begin + to_file, low.bytes, &low.allocated))
             return;
         uint64_t rest = whole.allocated > low.allocated ? whole.allocated - low.allocated : 0;
         part[count++] = (struct part){low.begin + low.bytes, whole.bytes - low.bytes, rest};

@@ -3,7 +3,6 @@
  */
 #include "hooks/mmap/mapping_kind.h"
 
-#include "account/residency.h"
 #include "base/atomics.h"
 #include "base/options.h"
 #include "base/text.h"
@@ -69,6 +68,26 @@ static uint64_t fresh_identity(void)
     return mix(mix(mix(3, sg_sys_getpid()), number), sg_clock_ns(CLOCK_REALTIME));
 }
 
+/* struct cachestat_range and struct cachestat of <linux/mman.h>, Linux 6.5. */
+struct file_range {
+    uint64_t begin, bytes;
+};
+
+struct file_pages {
+    uint64_t cached, dirty, under_writeback, evicted, recently_evicted;
+};
+
+bool sg_mapping_file_bytes(int fd, uint64_t offset, uint64_t bytes, uint64_t *allocated)
+{
+    struct file_range range = {offset, bytes};
+    struct file_pages pages = {0, 0, 0, 0, 0};
+    if (bytes == 0 || sg_syscall(SYS_cachestat, fd, (long)&range, (long)&pages, 0, 0, 0) != 0)
+        return false;
+    uint64_t found = (pages.cached + pages.evicted) * sg_page_bytes(); /* evicted: swapped out */
+    *allocated = found < bytes ? found : bytes;
+    return true;
+}
+
 /* An upper bound of the missing bytes of a part of a file: the missing bytes of the whole file, by its blocks. Where
  * only a part of the file is missing, the kernel is asked which. */
 static uint64_t missing_of_file(int fd, const struct stat *info, uint64_t offset, uint64_t bytes)
@@ -80,7 +99,7 @@ static uint64_t missing_of_file(int fd, const struct stat *info, uint64_t offset
     uint64_t whole = sg_round_up(end > size ? end : size, sg_page_bytes());
     uint64_t missing = whole > allocated ? whole - allocated : 0;
     missing = missing < bytes ? missing : bytes;
-    if (missing != 0 && info->st_blocks != 0 && sg_residency_file_bytes(fd, offset, bytes, &here))
+    if (missing != 0 && info->st_blocks != 0 && sg_mapping_file_bytes(fd, offset, bytes, &here))
         missing = missing < bytes - here ? missing : bytes - here;
     return missing;
 }

@@ -33,6 +33,11 @@ uint64_t sg_mapping_huge_page_bytes(int flags);
  * ordinary memory. */
 uint64_t sg_mapping_surplus_bytes(uint64_t bytes, uint64_t page_bytes, bool *is_possible);
 
+/* Bytes of a part of a memory file that have pages: resident, swapped out, or taken by fallocate and not touched yet,
+ * which no other method shows. Returns false where the kernel does not tell (before Linux 6.5, in a sandbox, or for a
+ * file of another user). Costs 3 ms per GiB of pages of 4 KiB. */
+bool sg_mapping_file_bytes(int fd, uint64_t offset, uint64_t bytes, uint64_t *allocated);
+
 /* The kind of a System V segment, from the arguments of shmat. SG_RANGE_NONE: the kernel tells nothing about the
  * segment. Call it before shmat. */
 struct sg_mapping_kind sg_mapping_kind_of_segment(int id, int flags);
