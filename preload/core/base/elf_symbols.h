@@ -31,9 +31,6 @@ bool sg_elf_symbols_open(struct sg_elf_symbols *symbols, uintptr_t bias, const E
  * the dynamic linker must choose the function (STT_GNU_IFUNC). */
 bool sg_elf_symbols_find(const struct sg_elf_symbols *symbols, const char *name, void **address);
 
-/* The name of the function at that address, or NULL. Visits every symbol. */
-const char *sg_elf_symbols_name(const struct sg_elf_symbols *symbols, const void *address);
-
 /* The function that dlsym(RTLD_NEXT, name) would return to this library, if an object after ours up to the libc defines
  * it; else NULL. */
 void *sg_elf_symbols_next(const char *name);

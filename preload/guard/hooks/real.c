@@ -114,10 +114,38 @@ sg_function sg_real_driver(const char *symbol)
     return as_function(address);
 }
 
+/* One more than the highest index. GNU's hash table does not store it: it is found at the end of the last chain. */
+static uint32_t symbol_count(const struct sg_elf_symbols *symbols)
+{
+    if (symbols->gnu_hash == NULL)
+        return symbols->sysv_hash[1];
+    const uint32_t *header = symbols->gnu_hash;
+    uint32_t buckets = header[0], first = header[1], words = header[2], last = 0;
+    const uint32_t *bucket = (const uint32_t *)((const uintptr_t *)&header[4] + words), *chain = &bucket[buckets];
+    for (uint32_t i = 0; i < buckets; i++)
+        last = bucket[i] > last ? bucket[i] : last;
+    while (last >= first && (chain[last - first] & 1) == 0)
+        last++;
+    return last + 1;
+}
+
+/* The name of the function at that address, or NULL. Visits every symbol. */
+static const char *name_of(const struct sg_elf_symbols *symbols, const void *address)
+{
+    uint32_t count = symbol_count(symbols);
+    for (uint32_t index = 1; index < count; index++) {
+        const ElfW(Sym) *symbol = &symbols->symbol[index];
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+            symbols->bias + symbol->st_value == (uintptr_t)address)
+            return symbols->strings + symbol->st_name;
+    }
+    return NULL;
+}
+
 const char *sg_real_driver_name(const void *address)
 {
     struct sg_elf_symbols symbols;
-    return find_driver(&symbols) ? sg_elf_symbols_name(&symbols, address) : NULL;
+    return find_driver(&symbols) ? name_of(&symbols, address) : NULL;
 }
 
 sg_function sg_real_driver_once(sg_function *known, const char *symbol)
