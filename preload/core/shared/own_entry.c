@@ -355,11 +355,6 @@ uint64_t sg_entry_own_flight(bool is_bounded_only)
     return bounded + (is_bounded_only ? 0 : sg_load(word_of(SG_SUM_UNBOUNDED)));
 }
 
-uint64_t sg_entry_own_unbounded_flight(void)
-{
-    return sg_load(word_of(SG_SUM_UNBOUNDED));
-}
-
 uint64_t sg_entry_own_device_flight(uint64_t device)
 {
     uint64_t device_in_flight = sg_load(&flight.device);

@@ -200,9 +200,6 @@ uint64_t sg_entry_own_landed(bool is_bounded_only);
 /* Bytes that this process has in flight from the machine, or only the part that cgroups bound. Any thread. */
 uint64_t sg_entry_own_flight(bool is_bounded_only);
 
-/* Bytes that this process has in flight as device memory of the machine. Any thread. */
-uint64_t sg_entry_own_unbounded_flight(void);
-
 /* Bytes that this process has in flight and that may be memory of this discrete device. Any thread. */
 uint64_t sg_entry_own_device_flight(uint64_t device);
 

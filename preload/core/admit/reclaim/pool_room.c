@@ -134,7 +134,7 @@ static uint64_t room(uint32_t parts, uint64_t most, uint64_t sure, bool is_liste
              short_bytes = sg_above(taken, sg_headroom_last.snapshot.at[0].headroom_bytes);
     uint64_t proven = sg_smaller(sg_load(&sg_entry_registry()->pool_proven_bytes), most);
     uint64_t under_way =
-        sg_headroom_under_way(&sg_headroom_last.peers.device_of_machine, sg_entry_own_unbounded_flight(), parts);
+        sg_headroom_under_way(&sg_headroom_last.peers.device_of_machine, sg_entry_sum(SG_SUM_UNBOUNDED), parts);
     uint64_t counted = proven, unproven = sg_above(most, proven + noise_bytes());
     if (under_way == 0 && is_listed)
         counted += unproven;
@@ -321,7 +321,7 @@ static struct sg_pool_figures read_figures(uint64_t own_flight_bytes)
         .others_bytes = peers->device_bytes,
         .most_pooled_bytes = most_by_list(FRESH_NS),
         .proven_bytes = sg_load(&sg_entry_registry()->pool_proven_bytes),
-        .is_quiet = peers->device_of_machine.flight_bytes == 0 && sg_entry_own_unbounded_flight() == own_flight_bytes,
+        .is_quiet = peers->device_of_machine.flight_bytes == 0 && sg_entry_sum(SG_SUM_UNBOUNDED) == own_flight_bytes,
         .is_listed = has_list(FRESH_NS),
     };
 }

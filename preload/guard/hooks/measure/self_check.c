@@ -206,7 +206,7 @@ static struct look look_at_machine(uint64_t own_flight)
 {
     static struct sg_snapshot snapshot; /* too large for a small stack */
     uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + sg_load(&sg_own->unaccounted_bytes);
-    bool is_alone = sum_others(&live) == 0 && sg_entry_own_unbounded_flight() == own_flight;
+    bool is_alone = sum_others(&live) == 0 && sg_entry_sum(SG_SUM_UNBOUNDED) == own_flight;
     snapshot.has_cuda = true;
     sg_snapshot_refresh(&snapshot);
     return (struct look){
