@@ -222,17 +222,13 @@ static SG_APART void add_job(struct sg_text *text, const struct holder *holder)
 static void add_process(struct sg_text *text, const struct holder *holder)
 {
     uint32_t pid = holder->pid;
-    char path[48], name[32];
+    char name[32];
     if (holder->is_guarded && is_foreign(holder->pid_namespace)) {
         add_job(text, holder);
         return;
     }
-    struct sg_text made = sg_text_begin(path, sizeof path);
-    sg_text_add(&made, "/proc/");
-    sg_text_add_number(&made, pid);
-    sg_text_add(&made, "/comm");
     bool is_here = !holder->is_guarded || sg_procfs_start_ticks(pid) == holder->start_ticks;
-    long length = is_here ? sg_text_read_file(path, name, sizeof name) : 0;
+    long length = is_here ? sg_procfs_read(pid, "/comm", name, sizeof name) : 0;
     if (length > 1) {
         name[length - 1] = '\0'; /* the line break */
         make_printable(name);

@@ -31,7 +31,7 @@ static void put_path(uint32_t pid, const char *name, char path[PATH_CAPACITY])
     sg_text_add(&text, name);
 }
 
-static long read_file(uint32_t pid, const char *name, char *buffer, size_t capacity)
+long sg_procfs_read(uint32_t pid, const char *name, char *buffer, size_t capacity)
 {
     char path[PATH_CAPACITY];
     put_path(pid, name, path);
@@ -41,7 +41,7 @@ static long read_file(uint32_t pid, const char *name, char *buffer, size_t capac
 uint64_t sg_procfs_anonymous_bytes(uint32_t pid)
 {
     char content[256];
-    if (read_file(pid, "/statm", content, sizeof content) <= 0)
+    if (sg_procfs_read(pid, "/statm", content, sizeof content) <= 0)
         return 0;
     const char *cursor = content;
     (void)sg_text_read_number(&cursor);
@@ -101,7 +101,7 @@ static bool read_status(uint32_t pid, uint64_t *anonymous_bytes, uint64_t *swapp
 bool sg_procfs_missing_bytes(uint32_t pid, uint64_t *bytes, uint64_t *swapped_bytes)
 {
     char content[256];
-    if (read_file(pid, "/statm", content, sizeof content) <= 0)
+    if (sg_procfs_read(pid, "/statm", content, sizeof content) <= 0)
         return false;
     const char *cursor = content;
     uint64_t field[6];
@@ -128,14 +128,14 @@ static uint64_t find_in_stat(const char *content, int wanted)
 uint64_t sg_procfs_stat(uint32_t pid, int wanted)
 {
     char content[1024];
-    return read_file(pid, "/stat", content, sizeof content) > 0 ? find_in_stat(content, wanted) : 0;
+    return sg_procfs_read(pid, "/stat", content, sizeof content) > 0 ? find_in_stat(content, wanted) : 0;
 }
 
 bool sg_procfs_is_ending(uint32_t pid, uint64_t start_ticks)
 {
     enum { EXITING = 4 }; /* the kernel's PF_EXITING */
     char content[1024];
-    return read_file(pid, "/stat", content, sizeof content) > 0 && find_in_stat(content, 22) == start_ticks &&
+    return sg_procfs_read(pid, "/stat", content, sizeof content) > 0 && find_in_stat(content, 22) == start_ticks &&
            (find_in_stat(content, 9) & EXITING) != 0;
 }
 

@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Reads the file `name`, which begins with a slash, of the process as sg_text_read_file does. */
+long sg_procfs_read(uint32_t pid, const char *name, char *buffer, size_t capacity);
+
 /* Anonymous resident bytes (statm: resident less shared), 0 if unknown. */
 uint64_t sg_procfs_anonymous_bytes(uint32_t pid);
 

@@ -110,18 +110,13 @@ static uint64_t run_of_job(void)
 static uint64_t identify_job(uint32_t user)
 {
     static uint64_t hash;
-    char name[32], status[512];
+    char status[512];
     uint32_t first = sg_options.first_pid;
     if (hash != 0)
         return hash;
-    if (user != 0 && first != 0 && first != sg_sys_getpid()) {
-        struct sg_text text = sg_text_begin(name, sizeof name);
-        sg_text_add(&text, "/proc/");
-        sg_text_add_number(&text, first);
-        sg_text_add(&text, "/status");
-        if (sg_text_read_file(name, status, sizeof status) > 0 && sg_text_read_field(status, "Uid:", 1) == 0)
-            user = 0;
-    }
+    if (user != 0 && first != 0 && first != sg_sys_getpid() &&
+        sg_procfs_read(first, "/status", status, sizeof status) > 0 && sg_text_read_field(status, "Uid:", 1) == 0)
+        user = 0;
     return hash = sg_job_hash(sg_options.job, user);
 }
 

@@ -34,7 +34,7 @@ uint32_t sg_own_process_children(void)
 static bool has_first_thread_ended(void)
 {
     char content[512];
-    if (sg_text_read_file("/proc/self/stat", content, sizeof content) <= 0)
+    if (sg_procfs_read(0, "/stat", content, sizeof content) <= 0)
         return false;
     const char *after_command = strrchr(content, ')');
     return after_command != NULL && after_command[1] == ' ' && after_command[2] == 'Z';
@@ -59,8 +59,7 @@ static uint64_t rollup_bytes(const char *content, const char *label)
 bool sg_own_process_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
 {
     char content[2048];
-    if (sg_text_read_file("/proc/self/smaps_rollup", content, sizeof content) <= 0 ||
-        strstr(content, "\nPss_Anon:") == NULL)
+    if (sg_procfs_read(0, "/smaps_rollup", content, sizeof content) <= 0 || strstr(content, "\nPss_Anon:") == NULL)
         return false;
     uint64_t anonymous = rollup_bytes(content, "\nAnonymous:"), pss = rollup_bytes(content, "\nPss_Anon:");
     uint64_t files = rollup_bytes(content, "\nPss_File:") + rollup_bytes(content, "\nPss_Shmem:");
