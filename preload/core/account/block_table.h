@@ -12,7 +12,6 @@
 #define SG_PRELOAD_ACCOUNT_BLOCK_TABLE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct sg_block_table_slot {

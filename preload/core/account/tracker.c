@@ -19,7 +19,6 @@
 #include "base/pages.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 struct sg_block_table sg_tracker_blocks;
 struct sg_block_table sg_tracker_cuda;

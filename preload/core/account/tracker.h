@@ -16,7 +16,6 @@
 #define SG_PRELOAD_ACCOUNT_TRACKER_H
 
 #include "base/atomics.h"
-#include "base/compiler.h"
 #include "base/lock.h"
 #include "base/range_map.h"
 #include "sparkguard_abi.h"

@@ -32,7 +32,6 @@
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "base/clock.h"
-#include "base/syscall.h"
 #include "account/thread_record.h"
 #include "account/timeline.h"
 #include "shared/decision_lock.h"

@@ -11,7 +11,6 @@
 
 #include "admit/check.h"
 #include "admit/headroom.h"
-#include "base/atomics.h"
 #include "base/clock.h"
 #include "shared/claims.h"
 #include "shared/decision_lock.h"

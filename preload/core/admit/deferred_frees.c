@@ -10,8 +10,6 @@
 #include "base/syscall.h"
 #include "shared/decision_lock.h"
 
-#include <stdbool.h>
-
 #define RETURN_NS UINT64_C(3000000000)
 #define RETURN_BYTES (UINT64_C(32) << 20)
 

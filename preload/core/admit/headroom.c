@@ -8,7 +8,6 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "account/commits.h"
-#include "account/tmpfs_ranges.h"
 #include "account/tracker.h"
 #include "shared/job.h"
 #include "account/ledger.h"

@@ -11,7 +11,6 @@
 #include "base/atomics.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
-#include "shared/segment.h"
 #include "account/driver_pool.h"
 
 /* Memory that a sum explains. Pinned memory is the process's own shared memory and part of Shmem, which the kernel

@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "base/procfs.h"
 #include "shared/own_entry.h"
-#include "shared/segment.h"
 #include "shared/settings.h"
 
 #include <errno.h>

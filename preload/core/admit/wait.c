@@ -6,7 +6,6 @@
 #include "base/options.h"
 #include "shared/peers.h"
 #include "base/clock.h"
-#include "base/syscall.h"
 #include "account/thread_record.h"
 
 #include <time.h>

@@ -3,7 +3,6 @@
  */
 #include "base/directory.h"
 
-#include "base/compiler.h"
 #include "base/options.h"
 #include "base/syscall.h"
 #include "base/text.h"

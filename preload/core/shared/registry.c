@@ -20,7 +20,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { UNTRIED, SHARING, ALONE };
 

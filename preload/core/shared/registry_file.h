@@ -8,7 +8,6 @@
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
-#include <sys/stat.h>
 
 struct sg_registry_file {
     struct sg_registry *registry; /* the mapping, or NULL */

@@ -24,7 +24,6 @@
 
 #include "admit/admission.h"
 #include "admit/headroom.h"
-#include "base/compiler.h"
 
 #include <stdbool.h>
 #include <stdint.h>
