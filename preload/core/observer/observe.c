@@ -220,7 +220,7 @@ const struct sg_registry_entry *sg_observe_entry(uint32_t number)
 
 uint64_t sg_observe_promise(uint32_t number)
 {
-    return sg_peers_promised_by(number, true);
+    return sg_peers_promised_by(number);
 }
 
 uint64_t sg_observe_claim_rest(uint32_t number)

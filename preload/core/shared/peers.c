@@ -84,15 +84,19 @@ static uint64_t unpromisable_of(const struct sg_registry_entry *entry)
     return sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes);
 }
 
+/* Lowers the promise to `most`. Shared memory that is counted by name stays. */
+static void lower_promise(struct peer *peer, uint64_t most)
+{
+    uint64_t named = peer->promised.by_name_bytes + peer->promised.in_doubt_bytes;
+    peer->promised.bytes = sg_smaller(peer->promised.bytes, sg_larger(most, named));
+}
+
 /* A process lowers its promises only when it looks at its memory: others count no more than it holds. The promises were
  * read before the granted bytes. */
 static void bound_promise(struct peer *peer, const struct sg_registry_entry *entry, uint64_t unpromisable_bytes)
 {
-    uint64_t granted = peer->granted.bytes, named = peer->promised.by_name_bytes + peer->promised.in_doubt_bytes;
     uint64_t other = sg_entry_cut(unpromisable_bytes) + sg_entry_cut(sg_load(&entry->inherited_least_bytes));
-    uint64_t most = granted > other ? granted - other : 0;
-    most = most > named ? most : named;
-    peer->promised.bytes = peer->promised.bytes < most ? peer->promised.bytes : most;
+    lower_promise(peer, sg_above(peer->granted.bytes, other));
 }
 
 static struct peer read_entry(uint32_t number, struct sg_registry_entry *entry, uint64_t own_ticket)
@@ -294,27 +298,12 @@ static bool is_stalled(uint32_t number, const struct sg_registry_entry *entry, c
     return is_under_way && now - last->since_ns >= STALLED_NS;
 }
 
-/* Lowers the promise to what the kernel says, and what was promised since it was asked. Shared memory that is counted
- * by name stays. */
-static void bound_by_kernel(struct peer *peer, uint64_t bound)
+static void count(struct sg_peers *peers, struct sg_registry_entry *entry, const struct peer *peer, uint64_t device)
 {
-    uint64_t named = peer->promised.by_name_bytes + peer->promised.in_doubt_bytes, most = bound > named ? bound : named;
-    peer->promised.bytes = peer->promised.bytes < most ? peer->promised.bytes : most;
-}
-
-/* The arguments of one summing, passed on to each entry. */
-struct arguments {
-    struct sg_peers *peers;
-    uint64_t device, ticket, job, now;
-};
-
-static void count(const struct arguments *arguments, struct sg_registry_entry *entry, const struct peer *peer)
-{
-    struct sg_peers *peers = arguments->peers;
     add_to_machine(peers, entry, peer);
-    if (arguments->device != 0)
-        add_to_device(peers, entry, peer, arguments->device);
-    if (entry->slot.job_hash == arguments->job && sg_entry_is_process(entry))
+    if (device != 0)
+        add_to_device(peers, entry, peer, device);
+    if (entry->slot.job_hash == sg_own->slot.job_hash && sg_entry_is_process(entry))
         add_to_job(peers, entry, peer);
     sg_entry_add_cut(&peers->device_bytes, sg_load(&entry->slot.device_bytes));
     sg_entry_add_cut(&peers->cuda_bytes, sg_load(&entry->pinned_bytes));
@@ -343,16 +332,16 @@ static struct peer read_closely(uint32_t number, struct sg_registry_entry *entry
     struct peer peer = read_entry(number, entry, own_ticket);
     if (bound != UINT64_MAX) {
         sg_entry_add_cut(&bound, sg_load(&entry->ever_promised_bytes) - before);
-        bound_by_kernel(&peer, bound);
+        lower_promise(&peer, bound);
     }
     return peer;
 }
 
-uint64_t sg_peers_promised_by(uint32_t number, bool asks_kernel)
+uint64_t sg_peers_promised_by(uint32_t number)
 {
     struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), number);
-    asks_kernel = asks_kernel && sg_procfs_is_of_this_namespace();
-    return read_closely(number, entry, sg_load(&sg_entry_own()->ticket), asks_kernel).promised.bytes;
+    return read_closely(number, entry, sg_load(&sg_entry_own()->ticket), sg_procfs_is_of_this_namespace())
+        .promised.bytes;
 }
 
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel, sg_peers_visit *also)
@@ -360,11 +349,7 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel, sg_
     asks_kernel = asks_kernel && sg_procfs_is_of_this_namespace();
     struct sg_registry *registry = sg_entry_registry();
     struct sg_registry_entry *own = sg_entry_own();
-    struct arguments arguments = {.peers = peers,
-                                  .device = device,
-                                  .ticket = sg_load(&own->ticket),
-                                  .job = sg_own->slot.job_hash,
-                                  .now = sg_clock_ns(CLOCK_MONOTONIC)};
+    const uint64_t ticket = sg_load(&own->ticket), now = sg_clock_ns(CLOCK_MONOTONIC);
     uint32_t used = sg_entry_count(registry);
     memset(peers, 0, sizeof *peers);
     add_own(peers);
@@ -374,9 +359,9 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel, sg_
         if (!sg_entry_is_live(entry))
             continue;
         if (entry != own) {
-            struct peer peer = read_closely(i, entry, arguments.ticket, asks_kernel);
-            peer.is_stalled = is_stalled(i, entry, &peer, arguments.now);
-            count(&arguments, entry, &peer);
+            struct peer peer = read_closely(i, entry, ticket, asks_kernel);
+            peer.is_stalled = is_stalled(i, entry, &peer, now);
+            count(peers, entry, &peer, device);
         }
         if (SG_UNLIKELY(also != NULL))
             also(i, entry);

@@ -55,9 +55,9 @@ typedef void sg_peers_visit(uint32_t number, const struct sg_registry_entry *ent
  * called for each entry in the same pass, after its sums were read, and for this process's own; NULL: nothing is. */
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel, sg_peers_visit *also);
 
-/* The promised bytes of entry `number` as sg_peers_sum() counts them, with ranges of shared memory in full. Call it
- * after that. */
-uint64_t sg_peers_promised_by(uint32_t number, bool asks_kernel);
+/* The promised bytes of entry `number` as sg_peers_sum() counts them when it asks the kernel, with ranges of shared
+ * memory in full. Call it after that. */
+uint64_t sg_peers_promised_by(uint32_t number);
 
 /* Whether a process that promises 1 MiB or more has been killed or is ending: its entry is found dead in a moment.
  * Costs a read of /proc for each such process. */
