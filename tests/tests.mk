@@ -80,6 +80,7 @@ $(BUILD)/tests/unit/test_segment $(BUILD)/tests/unit/test_timeline: $(BUILD)/lib
 $(BUILD)/tests/unit/test_bootstrap_alloc: $(BUILD)/obj/preload/guard/hooks/heap/bootstrap_alloc.o
 $(BUILD)/tests/unit/test_pieces: $(BUILD)/obj/preload/guard/hooks/pool/pool_pieces.o
 $(BUILD)/tests/unit/test_context_estimate: $(BUILD)/obj/preload/guard/hooks/measure/context_estimate.o
+$(BUILD)/tests/unit/test_ledger: $(BUILD)/obj/preload/guard/hooks/cuda/mark.o
 $(BUILD)/tests/unit/test_snapshot: $(BUILD)/obj/preload/guard/hooks/mmap/mapping_kind.o
 $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
 $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)

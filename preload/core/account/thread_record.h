@@ -125,10 +125,6 @@ void sg_thread_enter(void);
 /* Opens a heap fast path, for threads that have a record. */
 void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limits);
 
-/* Whether the frame of a mark is gone. Called by the same thread from a frame that ends at `frame_end` (SG_FRAME_END).
- * Makes a system call where that frame lies below the mark. */
-bool sg_thread_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end);
-
 /* Ends all holds of sg_thread_hold_cancel, and restores the thread's own cancel state. */
 void sg_thread_let_all_cancels(void);
 

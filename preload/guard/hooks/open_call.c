@@ -5,6 +5,7 @@
 
 #include "admit/admission.h"
 #include "hooks/cuda/graph.h"
+#include "hooks/cuda/mark.h"
 #include "hooks/pool/mempool.h"
 
 void sg_open_call_give_up(void)
@@ -15,7 +16,7 @@ void sg_open_call_give_up(void)
 
 bool sg_open_call_was_left(uintptr_t frame_end)
 {
-    if (!sg_thread_mark_is_gone(&sg_self.open.mark, frame_end))
+    if (!sg_mark_is_gone(&sg_self.open.mark, frame_end))
         return false;
     sg_self.layers &= ~(uint32_t)(SG_LAYER_CUDA | SG_LAYER_CALL);
     sg_self.call = NULL;

@@ -8,6 +8,7 @@
  * found. A call through dlsym goes to the runtime that dlsym was asked for.
  */
 #include "base/compiler.h"
+#include "hooks/cuda/mark.h"
 #include "hooks/runtime.h"
 #include "hooks/loaded.h"
 #include "hooks/real.h"
@@ -122,7 +123,7 @@ static SG_THREAD_LOCAL sg_function inside;
 /* Forgets a runtime function that the thread has left by siglongjmp. */
 static inline void forget_left(uintptr_t frame_end)
 {
-    if (SG_UNLIKELY(sg_self.call != NULL) && sg_thread_mark_is_gone(&sg_self.named, frame_end)) {
+    if (SG_UNLIKELY(sg_self.call != NULL) && sg_mark_is_gone(&sg_self.named, frame_end)) {
         sg_self.call = NULL;
         sg_self.caller = NULL;
     }

@@ -4,6 +4,7 @@
 #include "fixture.h"
 
 #include "base/atomics.h"
+#include "hooks/cuda/mark.h"
 #include "account/ledger.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
@@ -480,7 +481,7 @@ static bool is_gone_in_handler = true;
 static void look_at_mark(int signal)
 {
     (void)signal;
-    is_gone_in_handler = sg_thread_mark_is_gone(&interrupted, SG_FRAME_END());
+    is_gone_in_handler = sg_mark_is_gone(&interrupted, SG_FRAME_END());
 }
 
 static void *be_interrupted(void *above)
@@ -500,7 +501,7 @@ static __attribute__((noinline)) void mark_a_small_frame(struct sg_mark *mark)
 static __attribute__((noinline)) bool is_gone_seen_from_a_large_frame(const struct sg_mark *mark)
 {
     volatile char unwritten[4096];
-    unwritten[0] = sg_thread_mark_is_gone(mark, SG_FRAME_END());
+    unwritten[0] = sg_mark_is_gone(mark, SG_FRAME_END());
     return unwritten[0] != 0;
 }
 
