@@ -35,6 +35,9 @@ static uint32_t attachment SG_AT_START;
 static uint64_t retry_ns SG_AT_FORK;
 static struct sg_lock attach_lock SG_AT_FORK;
 static char path[SG_PATH_CAPACITY + 64];
+/* The name under which the file is filled. It is renamed when it is complete, so that readers never see an incomplete
+ * one: this process may be killed at any instruction. */
+static char unfinished[sizeof path + 8];
 static struct {
     uint64_t device, number;
 } file; /* identity of our file: in a group-shared directory another user may put a file of that name in its place */
@@ -160,12 +163,9 @@ static void name_file(void)
     sg_text_add(&text, "-");
     sg_text_add_hex(&text, sg_sys_unique());
     sg_text_add(&text, SG_SEGMENT_SUFFIX);
-}
-
-static long hold_lock(int fd)
-{
-    long result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
-    return result != 0 ? result : sg_file_keep_open(fd);
+    text = sg_text_begin(unfinished, sizeof unfinished);
+    sg_text_add(&text, path);
+    sg_text_add(&text, SG_UNFINISHED_SUFFIX);
 }
 
 /* Maps the file over [begin, end) of the segment mapping, and not beyond the file's end. Conservative garbage
@@ -184,15 +184,6 @@ const char *sg_segment_file_name(void)
     return strrchr(path, '/') + 1;
 }
 
-/* The temporary name under which the file is filled. The file is renamed when it is complete, so that readers never see
- * an incomplete one: this process may be killed at any instruction. */
-static void name_unfinished(char unfinished[sizeof path + 8])
-{
-    struct sg_text text = sg_text_begin(unfinished, sizeof path + 8);
-    sg_text_add(&text, path);
-    sg_text_add(&text, SG_UNFINISHED_SUFFIX);
-}
-
 /* Opens our file by name. A descriptor, or -errno; -ESTALE: another file has the name now. */
 static long open_again(const char *name)
 {
@@ -206,32 +197,37 @@ static long open_again(const char *name)
     return -ESTALE;
 }
 
+/* Creates the unfinished file for that many records, and locks it. 0 or -errno; the caller closes *fd, if it is set. */
+static long create(uint32_t records, int *fd, struct stat *info)
+{
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    long result = sg_sys_openat((int)SG_AT_FDCWD, unfinished, flags, file_mode);
+    if (result < 0)
+        return result;
+    *fd = (int)result;
+    (void)sg_sys_fchmod(*fd, file_mode);
+    result = sg_sys_fstat(*fd, info);
+    if (result == 0)
+        result = sg_file_allocate(*fd, 0, bytes_for(records), false);
+    return result != 0 ? result : sg_sys_flock(*fd, LOCK_EX | LOCK_NB);
+}
+
 /* Creates the file, fills it with the contents of the segment mapping, and maps it there. 0 or -errno; the caller
  * closes both descriptors, if they are set. */
-static long put_in_place(const char *name, int *lock_fd, int *map_fd)
+static long put_in_place(int *lock_fd, int *map_fd)
 {
-    const int directory = (int)SG_AT_FDCWD;
-    long fd = sg_sys_openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file_mode);
-    if (fd < 0)
-        return fd;
-    *lock_fd = (int)fd;
-    (void)sg_sys_fchmod((int)fd, file_mode);
     struct stat info = {0};
-    long result = sg_sys_fstat((int)fd, &info);
+    uint32_t capacity = SG_RECORD_FIRST;
+    while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
+        capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
+    long result = create(capacity, lock_fd, &info);
+    if (result == 0)
+        result = sg_file_keep_open(*lock_fd);
     if (result != 0)
         return result;
     file.device = info.st_dev;
     file.number = info.st_ino;
-    uint32_t capacity = SG_RECORD_FIRST;
-    while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
-        capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
-    uint64_t bytes = bytes_for(capacity);
-    result = sg_file_allocate((int)fd, 0, bytes, false);
-    if (result == 0)
-        result = hold_lock((int)fd);
-    if (result != 0)
-        return result;
-    fd = open_again(name);
+    long fd = open_again(unfinished);
     if (fd < 0)
         return fd;
     *map_fd = (int)fd;
@@ -240,11 +236,11 @@ static long put_in_place(const char *name, int *lock_fd, int *map_fd)
     result = sg_file_write_at((int)fd, &sg_segment_mapping, used, 0);
     if (result != (long)used)
         return result < 0 ? result : -EIO;
-    result = map_file((int)fd, 0, bytes);
+    result = map_file((int)fd, 0, bytes_for(capacity));
     if (result == 0) {
         sg_store(&is_file_mapped, 1);
         sg_store_release(&sg_own->slot.magic, SG_ABI_MAGIC);
-        result = sg_sys_rename(name, path);
+        result = sg_sys_rename(unfinished, path);
     }
     return result;
 }
@@ -285,19 +281,17 @@ static void print_other_place(void)
 
 static void attach_locked(void)
 {
-    static char unfinished[sizeof path + 8]; /* too large for the stack of a signal handler; attach_lock protects it */
     int lock_fd = -1, map_fd = -1;
     bool is_first_choice = sg_directory_choose();
     sg_parent_job_adopt();
     describe_process();
     name_file();
-    name_unfinished(unfinished);
     long result = open_directory();
     int directory = (int)result;
     if (directory >= 0) {
         hide_arguments();
         sg_retention_sweep(directory);
-        result = put_in_place(unfinished, &lock_fd, &map_fd);
+        result = put_in_place(&lock_fd, &map_fd);
         if (result != 0 && lock_fd >= 0)
             (void)sg_sys_unlinkat((int)SG_AT_FDCWD, unfinished);
     }
@@ -400,29 +394,24 @@ static void unmap_mirror(void)
     sg_store(&sg_segment_mirror, NULL);
 }
 
-/* Fills the new file, maps it as the mirror and gives it its name. Forked children do not inherit the mapping
+/* Makes a new file, maps it as the mirror and gives it its name. Forked children do not inherit the mapping
  * (MADV_DONTFORK), so the file's lock ends with this process. 0 or -errno. */
-static long make_mirror_in(int fd, const char *name)
+static long make_mirror_in(int *fd)
 {
     uint32_t capacity = sg_segment_record_capacity(); /* four times as many, because a mirror never grows */
     capacity = capacity < SG_RECORD_LIMIT / 4 ? capacity * 4 : SG_RECORD_LIMIT;
     const uint64_t bytes = bytes_for(capacity);
     struct stat info = {0};
-    (void)sg_sys_fchmod(fd, file_mode);
-    long result = sg_sys_fstat(fd, &info);
-    if (result == 0)
-        result = sg_file_allocate(fd, 0, bytes, false);
-    if (result == 0)
-        result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
+    long result = create(capacity, fd, &info);
     if (result != 0)
         return result;
-    void *mapped = sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *mapped = sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (sg_is_error(mapped))
         return (long)mapped;
     result = sg_sys_madvise(mapped, bytes, MADV_DONTFORK);
     if (result == 0) {
         copy_segment(mapped); /* before the rename: a process killed right after it leaves a complete record */
-        result = sg_sys_rename(name, path);
+        result = sg_sys_rename(unfinished, path);
     }
     if (result != 0) {
         (void)sg_sys_munmap(mapped, bytes);
@@ -440,22 +429,18 @@ static long make_mirror_in(int fd, const char *name)
 
 static bool make_mirror(void)
 {
-    static char unfinished[sizeof path + 8]; /* static as in attach_locked */
     struct stat info = {0};
-    int directory = sg_directory_open(sg_options.dir, &info);
+    int fd = -1, directory = sg_directory_open(sg_options.dir, &info);
     if (directory < 0)
         return false;
     (void)sg_sys_close(directory);
     file_mode = sg_directory_file_mode(&info);
-    name_unfinished(unfinished);
-    long fd =
-        sg_sys_openat((int)SG_AT_FDCWD, unfinished, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file_mode);
+    long result = make_mirror_in(&fd);
     if (fd < 0)
         return false;
-    long result = make_mirror_in((int)fd, unfinished);
     if (result != 0)
         (void)sg_sys_unlinkat((int)SG_AT_FDCWD, unfinished);
-    (void)sg_sys_close((int)fd);
+    (void)sg_sys_close(fd);
     return result == 0;
 }
 
