@@ -625,33 +625,7 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     return true;
 }
 
-/* ---- what could be had ------------------------------------------------------------------------------------------- */
-
-void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups)
-{
-    struct sg_lock_state lock;
-    sg_segment_attach();
-    sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_check_join();
-    sg_check_take_out_the_dead(NULL);
-    sg_headroom_scan();
-    sg_headroom_refresh(0, true);
-    uint64_t limit = sg_headroom_limit_bytes(), pooled = sg_pool_room_for_all(false),
-             all = sg_headroom_for_all_cuda() + pooled, reserve = sg_headroom_last.snapshot.at[0].reserve_bytes;
-    *capacity = (struct sg_capacity){.largest_bytes = sg_headroom_for_cuda(is_bounded_by_cgroups, pooled),
-                                     .all_bytes = all > reserve ? all - reserve : 0,
-                                     .reserve_bytes = reserve,
-                                     .most_bytes = sg_headroom_machine_bytes(),
-                                     .is_known = sg_headroom_last.snapshot.is_valid,
-                                     .is_below_floor = sg_headroom_slack(SG_HEADROOM_FLOOR) < 0};
-    if (limit != 0) {
-        uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL), left = limit > held ? limit - held : 0;
-        capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
-        capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
-        capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
-    }
-    sg_lock_release(&sg_decision_lock, &lock);
-}
+/* ---- without a request ------------------------------------------------------------------------------------------- */
 
 uint64_t sg_admission_machine_bytes(void)
 {
@@ -664,20 +638,6 @@ uint64_t sg_admission_machine_bytes(void)
         sg_lock_release(&sg_decision_lock, &lock);
     }
     return sg_own->machine.total_bytes;
-}
-
-bool sg_admission_wants_list(void)
-{
-    struct sg_lock_state lock;
-    sg_segment_attach();
-    sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_check_join();
-    bool is_used = sg_driver_pool_is_used();
-    if (is_used)
-        sg_headroom_refresh(0, false);
-    bool wants_list = is_used && sg_pool_room_wants_list(SG_POOL_LIST_REPORTED);
-    sg_lock_release(&sg_decision_lock, &lock);
-    return wants_list;
 }
 
 void sg_admission_join(void)

@@ -145,24 +145,8 @@ void sg_admission_end_return(uint64_t bytes);
  * and recorded. A thread without a record has no credit: each of its requests is decided and promised by itself. */
 bool sg_admission_take_credit(uint64_t bytes, const char *call);
 
-/* Measures what a request could get now, with a new snapshot as thorough as before a refusal. Takes the decision lock.
- * `is_bounded_by_cgroups`: the cgroups bound largest_bytes, too. */
-struct sg_capacity {
-    uint64_t largest_bytes; /* the largest CUDA request that would be admitted now; 0 if unknown */
-    uint64_t all_bytes;     /* CUDA memory for all guarded programs, with theirs, above the reserve, within LIMIT */
-    uint64_t reserve_bytes; /* the machine's */
-    uint64_t most_bytes;    /* the same if nothing else used the machine: all but the reserve, within LIMIT */
-    bool is_known;
-    bool is_below_floor;
-};
-void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups);
-
 /* The machine's memory; 0: unknown. Takes the first snapshot, with the decision lock, if there is none yet. */
 uint64_t sg_admission_machine_bytes(void);
-
-/* Whether NVML's list of processes would tell more of the driver's pool before sg_admission_measure, by a new
- * snapshot. */
-bool sg_admission_wants_list(void);
 
 /* Takes this process's registry entry, if one can be had. Call it before reading anything from the registry. Takes the
  * decision lock. */

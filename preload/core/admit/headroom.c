@@ -569,11 +569,3 @@ uint64_t sg_headroom_for_host(void)
                                            sg_headroom_last.snapshot.at[i].reserve_bytes));
     return least;
 }
-
-uint64_t sg_headroom_for_all_cuda(void)
-{
-    uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
-                    sg_load(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) +
-                    sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes) + sg_headroom_last.peers.cuda_bytes;
-    return sg_headroom_usable(0, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT, false) + live;
-}

@@ -118,9 +118,6 @@ uint64_t sg_headroom_under_way(const struct sg_peer_sums *others, uint64_t own_f
  * besides the machine. `pooled_bytes`: what the driver's pool would serve. */
 uint64_t sg_headroom_for_cuda(bool is_bounded, uint64_t pooled_bytes);
 
-/* CUDA memory that all guarded programs together could have, with what they have. The reserve is not subtracted. */
-uint64_t sg_headroom_for_all_cuda(void);
-
 /* Bytes above the reserves of the machine and all cgroups that one request for host memory could get; UINT64_MAX: the
  * last snapshot has no constraint. */
 uint64_t sg_headroom_for_host(void);

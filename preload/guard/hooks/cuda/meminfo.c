@@ -17,12 +17,77 @@
 #include "hooks/pool/mempool.h"
 #include "hooks/process_list.h"
 #include "base/options.h"
+#include "account/driver_pool.h"
+#include "admit/check.h"
 #include "admit/headroom.h"
+#include "admit/reclaim/pool_room.h"
+#include "shared/decision_lock.h"
 
 /* Figures are rounded down to this, so that a request of exactly the answer is granted although figures fluctuate. */
 #define STEP_BYTES (UINT64_C(2) << 20)
 
 static uint64_t fixed_total; /* (atomic) 0: not queried yet */
+
+/* What a request could get now, with a new snapshot as thorough as before a refusal. */
+struct capacity {
+    uint64_t largest_bytes; /* the largest CUDA request that would be admitted now; 0 if unknown */
+    uint64_t all_bytes;     /* CUDA memory for all guarded programs, with theirs, above the reserve, within LIMIT */
+    uint64_t reserve_bytes; /* the machine's */
+    uint64_t most_bytes;    /* the same if nothing else used the machine: all but the reserve, within LIMIT */
+    bool is_known;
+    bool is_below_floor;
+};
+
+/* CUDA memory that all guarded programs together could have, with what they have. The reserve is not subtracted. */
+static uint64_t for_all_cuda(void)
+{
+    uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
+                    sg_load(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) +
+                    sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes) + sg_headroom_last.peers.cuda_bytes;
+    return sg_headroom_usable(0, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT, false) + live;
+}
+
+/* `is_bounded`: the cgroups bound largest_bytes, too. */
+static void measure(struct capacity *capacity, bool is_bounded)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    sg_check_join();
+    sg_check_take_out_the_dead(NULL);
+    sg_headroom_scan();
+    sg_headroom_refresh(0, true);
+    uint64_t limit = sg_headroom_limit_bytes(), pooled = sg_pool_room_for_all(false), all = for_all_cuda() + pooled,
+             reserve = sg_headroom_last.snapshot.at[0].reserve_bytes;
+    *capacity = (struct capacity){.largest_bytes = sg_headroom_for_cuda(is_bounded, pooled),
+                                  .all_bytes = all > reserve ? all - reserve : 0,
+                                  .reserve_bytes = reserve,
+                                  .most_bytes = sg_headroom_machine_bytes(),
+                                  .is_known = sg_headroom_last.snapshot.is_valid,
+                                  .is_below_floor = sg_headroom_slack(SG_HEADROOM_FLOOR) < 0};
+    if (limit != 0) {
+        uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL), left = limit > held ? limit - held : 0;
+        capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
+        capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
+        capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
+    }
+    sg_lock_release(&sg_decision_lock, &lock);
+}
+
+/* Whether NVML's list of processes would tell more of the driver's pool before measure(), by a new snapshot. */
+static bool wants_list(void)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    sg_check_join();
+    bool is_used = sg_driver_pool_is_used();
+    if (is_used)
+        sg_headroom_refresh(0, false);
+    bool wants_list = is_used && sg_pool_room_wants_list(SG_POOL_LIST_REPORTED);
+    sg_lock_release(&sg_decision_lock, &lock);
+    return wants_list;
+}
 
 /* Whether the device's memory is the machine's. */
 static bool is_unified(CUdevice device)
@@ -48,7 +113,7 @@ static uint64_t of_device(uint64_t total, uint64_t reserve)
 
 /* The total to report; `device_total` is the driver's. Never 0, because programs divide by it. If no memory is left
  * now, the figure of an otherwise empty machine is used. */
-static uint64_t total_of(const struct sg_capacity *capacity, uint64_t device_total)
+static uint64_t total_of(const struct capacity *capacity, uint64_t device_total)
 {
     uint64_t known = sg_load(&fixed_total);
     if (known != 0)
@@ -61,10 +126,10 @@ static uint64_t total_of(const struct sg_capacity *capacity, uint64_t device_tot
 
 bool sg_meminfo_find(struct sg_meminfo *answer, uint64_t device_total)
 {
-    struct sg_capacity capacity;
-    if (sg_admission_wants_list())
+    struct capacity capacity;
+    if (wants_list())
         sg_process_list_read();
-    sg_admission_measure(&capacity, is_bounded_by_cgroups());
+    measure(&capacity, is_bounded_by_cgroups());
     answer->is_below_floor = capacity.is_below_floor;
     answer->total_bytes = total_of(&capacity, device_total);
     answer->free_bytes = capacity.largest_bytes / STEP_BYTES * STEP_BYTES;
