@@ -627,19 +627,6 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
 
 /* ---- without a request ------------------------------------------------------------------------------------------- */
 
-uint64_t sg_admission_machine_bytes(void)
-{
-    struct sg_lock_state lock;
-    if (SG_UNLIKELY(sg_own->machine.total_bytes == 0)) {
-        sg_segment_attach();
-        sg_lock_acquire(&sg_decision_lock, &lock);
-        sg_check_join();
-        sg_headroom_refresh(0, false);
-        sg_lock_release(&sg_decision_lock, &lock);
-    }
-    return sg_own->machine.total_bytes;
-}
-
 void sg_admission_join(void)
 {
     struct sg_lock_state lock;

@@ -145,9 +145,6 @@ void sg_admission_end_return(uint64_t bytes);
  * and recorded. A thread without a record has no credit: each of its requests is decided and promised by itself. */
 bool sg_admission_take_credit(uint64_t bytes, const char *call);
 
-/* The machine's memory; 0: unknown. Takes the first snapshot, with the decision lock, if there is none yet. */
-uint64_t sg_admission_machine_bytes(void);
-
 /* Takes this process's registry entry, if one can be had. Call it before reading anything from the registry. Takes the
  * decision lock. */
 void sg_admission_join(void);

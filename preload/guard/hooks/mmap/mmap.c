@@ -20,6 +20,9 @@
 #include "hooks/mmap/sysv_attachments.h"
 #include "base/compiler.h"
 #include "account/predict/heaps.h"
+#include "admit/check.h"
+#include "admit/headroom.h"
+#include "shared/decision_lock.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
@@ -71,6 +74,20 @@ static uint64_t locked_cache_bytes(const struct sg_mapping_kind *mapping, int pr
     return is_locked && prot != PROT_NONE ? mapping->file_bytes : 0;
 }
 
+/* The machine's memory; 0: unknown. Takes the first snapshot, with the decision lock, if there is none yet. */
+static uint64_t machine_bytes(void)
+{
+    struct sg_lock_state lock;
+    if (SG_UNLIKELY(sg_own->machine.total_bytes == 0)) {
+        sg_segment_attach();
+        sg_lock_acquire(&sg_decision_lock, &lock);
+        sg_check_join();
+        sg_headroom_refresh(0, false);
+        sg_lock_release(&sg_decision_lock, &lock);
+    }
+    return sg_own->machine.total_bytes;
+}
+
 /* Returns the bytes of address space that a heap may fill without another call; those of MAP_NORESERVE mappings that
  * this one replaces (`replaced` is their address, or 0) were judged before. */
 static uint64_t heap_bytes(const struct sg_mapping_kind *mapping, uintptr_t replaced)
@@ -80,7 +97,7 @@ static uint64_t heap_bytes(const struct sg_mapping_kind *mapping, uintptr_t repl
     bool is_open = mapping->kind == SG_RANGE_SPARSE && (mapping->flags & SG_RANGE_COMMITTED) != 0;
     if (SG_LIKELY(!is_open) || (mapping->flags & others) != 0 || !mapping->is_judged)
         return 0;
-    if (mapping->bytes > fits_all && sg_heaps_is_reservation(mapping->bytes, sg_admission_machine_bytes()))
+    if (mapping->bytes > fits_all && sg_heaps_is_reservation(mapping->bytes, machine_bytes()))
         return 0;
     return mapping->bytes - (replaced != 0 ? sg_mmap_open_bytes(replaced, mapping->bytes) : 0);
 }
