@@ -307,17 +307,12 @@ void sg_pool_room_drop(void)
 
 /* ---- what a call took -------------------------------------------------------------------------------------------- */
 
-static uint64_t own_device_bytes(void)
-{
-    return sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes);
-}
-
 static struct sg_pool_figures read_figures(uint64_t own_flight_bytes)
 {
     const struct sg_peers *peers = &sg_headroom_last.peers;
     return (struct sg_pool_figures){
         .unexplained_bytes = sg_headroom_last.snapshot.unexplained_bytes,
-        .own_bytes = own_device_bytes(),
+        .own_bytes = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes),
         .others_bytes = peers->device_bytes,
         .most_pooled_bytes = most_by_list(FRESH_NS),
         .proven_bytes = sg_load(&sg_entry_registry()->pool_proven_bytes),
