@@ -157,7 +157,6 @@ static void add_level(const char *directory, const char *path, bool is_v2, void 
     if (limit == UNLIMITED || hierarchy == NULL || !make_room(&level))
         return;
     level.identity = identity_of(directory);
-    level.has_been_read = false;
     levels[level_count++] = level;
 }
 
@@ -170,14 +169,8 @@ static bool has_parent_component(const char *path)
     return false;
 }
 
-/* Who is called for each level. */
-struct visitor {
-    sg_cgroup_visit *visit;
-    void *data;
-};
-
 /* Visits all levels from mount + path up to the mount itself. */
-static void visit_levels(const char *mount, const char *path, bool is_v2, const struct visitor *visitor)
+static void visit_levels(const char *mount, const char *path, bool is_v2, sg_cgroup_visit *visit, void *data)
 {
     static char directory[SG_PATH_MAX];
     struct sg_text text = sg_text_begin(directory, sizeof directory);
@@ -189,7 +182,7 @@ static void visit_levels(const char *mount, const char *path, bool is_v2, const 
      * files below that path are missing; the walk ends at the mount, where they are. */
     for (;;) {
         directory[text.length] = '\0';
-        visitor->visit(directory, directory + mount_length, is_v2, visitor->data);
+        visit(directory, directory + mount_length, is_v2, data);
         if (text.length <= mount_length)
             return;
         while (text.length > mount_length && directory[text.length - 1] != '/')
@@ -213,7 +206,7 @@ static bool names_memory(const char *list, const char *end)
 }
 
 /* Visits all levels by the text of /proc/self/cgroup. */
-static void visit_all(const char *text, const struct visitor *visitor)
+static void visit_all(const char *text, sg_cgroup_visit *visit, void *data)
 {
     static char own[SG_SNAPSHOT_FILE_BYTES];
     struct sg_text copy = sg_text_begin(own, sizeof own);
@@ -225,10 +218,10 @@ static void visit_all(const char *text, const struct visitor *visitor)
         char *list = strchr(line, ':');
         char *path = list != NULL ? strchr(list + 1, ':') : NULL;
         if (path != NULL && path == list + 1 && line[0] == '0') {
-            visit_levels("/sys/fs/cgroup", path + 1, true, visitor);
-            visit_levels("/sys/fs/cgroup/unified", path + 1, true, visitor);
+            visit_levels("/sys/fs/cgroup", path + 1, true, visit, data);
+            visit_levels("/sys/fs/cgroup/unified", path + 1, true, visit, data);
         } else if (path != NULL && names_memory(list + 1, path)) {
-            visit_levels("/sys/fs/cgroup/memory", path + 1, false, visitor);
+            visit_levels("/sys/fs/cgroup/memory", path + 1, false, visit, data);
         }
         line = next;
     }
@@ -236,19 +229,18 @@ static void visit_all(const char *text, const struct visitor *visitor)
 
 static void discover(void)
 {
-    static const struct visitor adder = {add_level, NULL};
     const char *text = sg_snapshot_read("/proc/self/cgroup");
     if (text == NULL) /* no descriptor left, or a chroot: keep the levels found before */
         return;
     level_count = hierarchy_count = 0;
-    visit_all(text, &adder);
+    visit_all(text, add_level, NULL);
 }
 
 void sg_cgroup_visit_all(sg_cgroup_visit *visit, void *data)
 {
     const char *text = sg_snapshot_read("/proc/self/cgroup");
     if (text != NULL)
-        visit_all(text, &(const struct visitor){visit, data});
+        visit_all(text, visit, data);
 }
 
 uint64_t sg_cgroup_limit(const char *directory, const char *file)
