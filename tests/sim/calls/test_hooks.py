@@ -184,7 +184,7 @@ def test_a_new_function_is_noticed(lines, missing):
 def takers():
     """Hooked functions that judge a request, by the wrapper that each is written with."""
     found = set()
-    for source in (ROOT / "preload" / "guard" / "hooks" / "cuda").glob("*.c"):
+    for source in (ROOT / "preload" / "guard" / "hooks").rglob("*.c"):
         for name, body in re.findall(r"^SG_EXPORT CUresult CUDAAPI (\w+)\([^{]*\{\n(.*?)^\}", source.read_text(), re.MULTILINE | re.DOTALL):
             if re.search(r"\b(ALLOC\w*|CREATE|UPLOAD|begin|sg_cuda_begin\w*)\(", body):
                 found.add(name)
