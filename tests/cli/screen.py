@@ -17,7 +17,7 @@ from lib.target import patience
 from lib.waiting import LONGEST_SECONDS
 
 SEQUENCE = re.compile(r"\x1b\[(\??)([0-9;]*)([A-Za-z])")
-MODES = {"1049": "is_alternate", "25": "has_cursor", "7": "wraps", "2026": "is_drawing"}
+MODES = {"1049": "is_alternate", "25": "has_cursor", "7": "wraps", "2004": "brackets_pastes", "2026": "is_drawing"}
 
 
 class Screen:
@@ -26,7 +26,7 @@ class Screen:
     def __init__(self, rows, columns):
         self.rows, self.columns = rows, columns
         self.is_alternate, self.has_cursor, self.wraps = False, True, True
-        self.is_drawing = False
+        self.is_drawing = self.brackets_pastes = False
         self.colours = set()
         self.frames = 0
         self.rest = ""

@@ -132,6 +132,25 @@ def test_what_was_typed_before_the_question_is_no_answer(held, watch, pasted):
         assert chosen.was_sent(signal.SIGTERM)
 
 
+def test_pasted_text_is_no_key_and_no_answer(held, watch):
+    """As xterm brackets it. Only the filter, which is text, takes it; the brackets are off again at the end."""
+    chosen = held(4711, 20)
+    with watch(QUICK) as terminal:
+        terminal.shows("F9 end")
+        assert terminal.screen.brackets_pastes
+        terminal.press("\x1b[200~qk?/y\x1b[20~y\n\x1b[201~")
+        terminal.press(F9)
+        terminal.shows("y sends it")
+        terminal.press("\x1b[200~y\ny\x1b[201~")
+        terminal.press("n")
+        terminal.shows("F9 end")
+        terminal.press("/\x1b[200~no\nwhere\x1b[201~\n")
+        terminal.shows('nothing that runs has "nowhere" in its name or command')
+        assert chosen.lives()
+        terminal.press("q")
+        assert terminal.end() == 0 and not terminal.screen.brackets_pastes
+
+
 def test_answer_with_more_behind_it_is_none(held, watch):
     """The second part of a paste that came in two."""
     chosen = held(40)

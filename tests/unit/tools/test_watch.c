@@ -276,6 +276,8 @@ PLAIN_TEST(keys_are_known_by_their_bytes)
     check_keys("\033[1;5A\033[15~\033[?1;2cq", (const int[]){TERMINAL_UP, 'q', 0});
     check_keys("\033\033[Bx\033qt", (const int[]){TERMINAL_DOWN, 'x', 't', 0}); /* Alt-q is no q */
     check_keys("\033[99999999999999999999~l", (const int[]){'l', 0});
+    check_keys("\033[200~q\033[A\n\177\033[201~k", (const int[]){TERMINAL_PASTED | 'q', 'k', 0});
+    check_keys("\033[200~\033[200~\033[201~k\033[201~j", (const int[]){'k', 'j', 0});
 }
 
 int main(void)

@@ -91,6 +91,11 @@ bool watch_act(struct watch *watch, int key)
         return false;
     if (key == TERMINAL_NOTHING || key == TERMINAL_REDRAW)
         return true;
+    if ((key & TERMINAL_PASTED) != 0) { /* text for the filter; no command, and no answer to a question */
+        if (watch->is_typing && watch->change.asks == WATCH_ASKS_NOTHING)
+            type_filter(watch, key & ~TERMINAL_PASTED);
+        return true;
+    }
     if (watch->change.asks != WATCH_ASKS_NOTHING) {
         watch_change_answer(watch, key);
         return true;

@@ -17,9 +17,9 @@
 
 #include "common/tool.h"
 
-/* Enter: alternate screen, no cursor, no wrapping. Leave: restores these and the colours. */
-static const char enter_text[] = "\033[?1049h\033[?25l\033[?7l\033[2J";
-static const char leave_text[] = "\033[0m\033[?7h\033[?25h\033[?1049l";
+/* Enter: alternate screen, no cursor, no wrapping, pasted text in brackets. Leave: restores these and the colours. */
+static const char enter_text[] = "\033[?1049h\033[?25l\033[?7l\033[?2004h\033[2J";
+static const char leave_text[] = "\033[0m\033[?2004l\033[?7h\033[?25h\033[?1049l";
 
 static const int taken_signals[] = {SIGINT,   SIGTERM, SIGHUP,  SIGQUIT, SIGTSTP, SIGCONT,
                                     SIGWINCH, SIGUSR1, SIGUSR2, SIGALRM, SIGPIPE, SIGXCPU};
@@ -38,6 +38,9 @@ static struct {
     unsigned char input[64];
     size_t input_used, input_count;
 } screen = {.signals = -1};
+
+/* The numbers of ESC [ 200 ~ before pasted text, and of ESC [ 201 ~ behind it. */
+enum { PASTE_BEGINS = 200, PASTE_ENDS = 201 };
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
@@ -78,11 +81,11 @@ static int key_of_letter(unsigned char letter)
 }
 
 /* Parses ESC [ A, ESC O A, ESC [ 5 ~, ESC [ 1 ; 5 A: the bytes between the first number and the letter are ignored. */
-int terminal_key(struct terminal_keys *keys, unsigned char byte)
+static int parse_key(struct terminal_keys *keys, unsigned char byte)
 {
     char before = keys->state;
     if (byte == '\033') {
-        *keys = (struct terminal_keys){.state = '\033'};
+        *keys = (struct terminal_keys){.state = '\033', .is_pasting = keys->is_pasting};
         return TERMINAL_NOTHING;
     }
     if (before == '\033' && (byte == '[' || byte == 'O')) {
@@ -99,9 +102,19 @@ int terminal_key(struct terminal_keys *keys, unsigned char byte)
     if (before == ';' && byte >= 0x20 && byte < 0x40)
         return TERMINAL_NOTHING;
     keys->state = '\0';
+    if (before == '[' && byte == '~' && (keys->number == PASTE_BEGINS || keys->number == PASTE_ENDS))
+        keys->is_pasting = keys->number == PASTE_BEGINS;
     if (before == '[' || before == ';')
         return byte == '~' ? key_of_number(keys->number) : key_of_letter(byte);
     return before == '\033' ? TERMINAL_NOTHING : byte;
+}
+
+int terminal_key(struct terminal_keys *keys, unsigned char byte)
+{
+    int key = parse_key(keys, byte);
+    if (!keys->is_pasting)
+        return key;
+    return key >= ' ' && key != TERMINAL_DELETE && key <= UINT8_MAX ? TERMINAL_PASTED | key : TERMINAL_NOTHING;
 }
 
 /* Returns the next key of the bytes read; reads once if none is left. */
@@ -262,7 +275,7 @@ static int read_signal(void)
 /* Returns whether the bytes so far are a lone Escape, and forgets them. */
 static bool consume_escape(void)
 {
-    bool is_escape = screen.keys.state == '\033';
+    bool is_escape = screen.keys.state == '\033' && !screen.keys.is_pasting;
     screen.keys.state = '\0';
     return is_escape;
 }

@@ -24,15 +24,17 @@ enum terminal_event {
     TERMINAL_HOME,
     TERMINAL_END,
     TERMINAL_F9,
-    TERMINAL_ESCAPE, /* the Escape key: nothing follows the byte for a moment */
-    TERMINAL_REDRAW, /* resized, or back in the foreground */
-    TERMINAL_GONE,   /* the terminal is gone: nothing can be read any more */
+    TERMINAL_ESCAPE,           /* the Escape key: nothing follows the byte for a moment */
+    TERMINAL_REDRAW,           /* resized, or back in the foreground */
+    TERMINAL_GONE,             /* the terminal is gone: nothing can be read any more */
+    TERMINAL_PASTED = 1 << 12, /* with a printable character: it was not typed */
 };
 
 /* The bytes of a key so far: an escape sequence has several bytes. */
 struct terminal_keys {
     char state;
     unsigned number;
+    bool is_pasting; /* between the brackets of pasted text */
 };
 
 /* Adds a byte. Returns the key that it completes, or TERMINAL_NOTHING. Pure. */
