@@ -7,6 +7,7 @@ import stat
 import subprocess
 import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -123,6 +124,23 @@ def test_readme_shows_its_table(shown):
     table = re.search(r"^```text\n( +without the guard(?:.*\n)+?)```", (ROOT / "README.md").read_text(), re.MULTILINE)[1]
     lines = [re.sub(r"\d+\.\d (s|ms)", r"N \1", line) for line in table.splitlines()]
     assert len(lines) == 4 and [line for line in lines if line not in rows] == []
+
+
+def words_of(picture):
+    """What a picture says, apart from times and what grows with them."""
+    texts = ["".join(text.itertext()) for text in ElementTree.parse(picture).getroot().iter("{http://www.w3.org/2000/svg}text")]
+    said = [text for text in texts if re.search(r"Job |process|batch|cudaMalloc|reserve|floor", text)]
+    return [re.sub(r"^\d+ python3 \S*scripts/|(?<=process, )[\d.]+ s|(?<=peak )[\d.]+", "", text) for text in said]
+
+
+def test_readmes_picture_is_what_the_report_draws_of_it(shown):
+    """`make picture` makes it so again. The README says of it what it shows."""
+    drawn = words_of(ROOT / "docs/reserve.svg")
+    assert drawn == words_of(shown[0] / "demo/training.svg")
+    assert {"batch 8", "batch 16", "batch 32", "training with batch 32", "cudaMalloc 30.0 GiB, reserve", "reserve 9.6 GiB"} <= set(drawn)
+    told = re.search(r"^!\[(.*?)\]\(docs/reserve\.svg\)$", (ROOT / "README.md").read_text(), re.MULTILINE)[1]
+    assert "At batch 64 a cudaMalloc of 30 GiB is refused, and the job goes on with batch 32." in told
+    assert "docs/reserve.svg" in re.search(r"^picture:.*\n(?:\t.*\n)*", (ROOT / "Makefile").read_text(), re.MULTILINE)[0]
 
 
 def test_program_of_cuda_is_guarded_without_a_doubt(shown):
