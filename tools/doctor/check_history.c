@@ -46,24 +46,14 @@ static char *file_system_of(const struct doctor *doctor, const char *path)
     return type;
 }
 
-static bool is_one_of(const char *type, const char *const *list)
-{
-    for (; *list != NULL; list++)
-        if (strcmp(type, *list) == 0)
-            return true;
-    return false;
-}
-
 /* Returns why a history on this type of file system is not kept well; NULL if it is. */
 static const char *judge_file_system(const char *type)
 {
-    static const char *const in_memory[] = {"tmpfs", "ramfs", NULL};
-    static const char *const network[] = {
-        "nfs",  "nfs4",   "cifs",   "smb3",       "smbfs",          "9p",        "ceph", "afs",
-        "gpfs", "lustre", "beegfs", "fuse.sshfs", "fuse.glusterfs", "glusterfs", NULL};
-    if (is_one_of(type, in_memory))
+    static const char network[] =
+        "nfs|nfs4|cifs|smb3|smbfs|9p|ceph|afs|gpfs|lustre|beegfs|fuse.sshfs|fuse.glusterfs|glusterfs";
+    if (sg_parse_choice(type, "tmpfs|ramfs") >= 0)
         return "it lies in memory, and is gone with the power";
-    if (is_one_of(type, network))
+    if (sg_parse_choice(type, network) >= 0)
         return "it is on a network file system, and a server that does not answer holds up what is saved, "
                "and a killed process's memory with it";
     return NULL;
