@@ -49,14 +49,9 @@ static void read_key(const char *text, const char *key, bool *is_set, char value
     }
 }
 
-static const char *base_name(const char *path)
-{
-    return strrchr(path, '/') + 1;
-}
-
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(base_name(*(char *const *)a), base_name(*(char *const *)b));
+    return strcmp(basename(*(char *const *)a), basename(*(char *const *)b));
 }
 
 static void add_drop_in(struct drop_ins *list, char *path)

@@ -216,8 +216,7 @@ static char *obstacle(struct container *container)
 static char *state_folder(const struct runtime_settings *settings, const struct runtime_arguments *arguments,
                           const char *id)
 {
-    const char *slash = strrchr(settings->next, '/'), *own = getenv("XDG_RUNTIME_DIR"), *root = arguments->root;
-    const char *name = slash != NULL ? slash + 1 : settings->next;
+    const char *name = basename(settings->next), *own = getenv("XDG_RUNTIME_DIR"), *root = arguments->root;
     bool is_crun = strcmp(name, "crun") == 0, has_own = own != NULL && own[0] != '\0';
     char here[PATH_MAX];
     if (root != NULL && root[0] != '/')
@@ -462,9 +461,9 @@ static void guard_words(const struct runtime_settings *settings, const struct ru
 {
     json_t *process = json_deep_copy(arguments->variables), *variables = json_object_get(process, "env"), *entry;
     const json_t *first = json_object_get(config->root, "process");
-    const char *slash = strrchr(settings->next, '/'), *preload = runtime_edit_variable(first, "LD_PRELOAD");
+    const char *preload = runtime_edit_variable(first, "LD_PRELOAD");
     size_t known = json_array_size(variables), i;
-    bool is_crun = strcmp(slash != NULL ? slash + 1 : settings->next, "crun") == 0;
+    bool is_crun = strcmp(basename(settings->next), "crun") == 0;
     for (i = 0; i < sizeof inherited / sizeof inherited[0]; i++) {
         const char *value = runtime_edit_variable(first, inherited[i]);
         if (value != NULL && runtime_edit_variable(process, inherited[i]) == NULL)

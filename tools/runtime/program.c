@@ -66,7 +66,7 @@ static bool is_init(const char *path)
 {
     static const char *const names[] = {"docker-init", "podman-init", "tini", "tini-static",
                                         "dumb-init",   "catatonit",   "init", NULL};
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const char *name = basename(path);
     size_t i = 0;
     while (names[i] != NULL && strcmp(name, names[i]) != 0)
         i++;
@@ -105,8 +105,7 @@ static bool clears_preload(char *const *words, size_t count)
 
 static bool is_env(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    return strcmp(slash != NULL ? slash + 1 : path, "env") == 0;
+    return strcmp(basename(path), "env") == 0;
 }
 
 /* Returns whether the kernel gives the program rights that its caller has not: then the dynamic linker ignores

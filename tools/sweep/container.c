@@ -31,12 +31,6 @@ struct options {
     bool has_guard, has_job, is_off;
 };
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
 static bool is_one_of(const char *word, const char *const *list)
 {
     while (*list != NULL && strcmp(word, *list) != 0)
@@ -52,7 +46,7 @@ static size_t find_client(char *const *words)
     size_t at = 0;
     bool is_behind = false; /* behind one of `before`, where options and assignments may stand */
     while (words[at] != NULL) {
-        bool is_sudo = is_one_of(base_name(words[at]), before);
+        bool is_sudo = is_one_of(basename(words[at]), before);
         if (!is_sudo && !(is_behind && (words[at][0] == '-' || strchr(words[at], '=') != NULL)))
             break;
         bool has_value =
@@ -293,7 +287,7 @@ enum sweep_container sweep_container_judge(char *const *words, struct sweep_clie
                                          "podman-remote", NULL};
     struct options options = {.image = 0};
     size_t at = find_client(words);
-    const char *name = words[at] != NULL ? base_name(words[at]) : "", *obstacle;
+    const char *name = words[at] != NULL ? basename(words[at]) : "", *obstacle;
     *client = (struct sweep_client){.run_at = 0};
     if (is_one_of(name, others)) {
         obstacle = "the sweep follows containers of docker run, podman run and nerdctl run only";

@@ -149,7 +149,7 @@ struct preloads {
 
 static void take_preload(struct check *check, const char *entry, struct preloads *preloads)
 {
-    const char *slash = strrchr(entry, '/'), *name = slash != NULL ? slash + 1 : entry;
+    const char *name = basename(entry);
     if (check->loaded != NULL && !check_loads_has(check, entry)) {
         check_add(check, "preload", FINDING_WARNING, "give its full path, or take it out of LD_PRELOAD",
                   "LD_PRELOAD names %s, which the loader ignores", entry);
