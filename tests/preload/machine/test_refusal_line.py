@@ -150,16 +150,18 @@ def anonymous_bytes(pid):
 
 
 def test_the_largest_unguarded_process_is_named(guard, tmp_path):
+    """Asked again and again, because programs of others grow and end, and a search in /proc takes 20 ms at most."""
     env = machine(tmp_path, GIB, 100 * MIB)
     with Holder(guard, 400 * MIB, None, is_guarded=False, touch="m.write(bytes(400 << 20))") as pid:
         assert anonymous_bytes(pid) >= 400 * MIB
-        line = way_out(ask(guard, 200 * MIB, env=env))
-        match = re.search(r"; largest other: .+? (\d+), ([\d.]+) ([MG])iB, (unguarded|another user's); [\d.]+ MiB more", line)
-        assert match, line
-        named, others = int(match[1]), [int(p) for p in os.listdir("/proc") if p.isdigit()]
-        if named != pid:  # this machine has a larger one
-            assert anonymous_bytes(named) > 390 * MIB
-        assert anonymous_bytes(named) >= 0.8 * max(map(anonymous_bytes, others))
+
+        def names_the_largest():
+            line = way_out(ask(guard, 200 * MIB, env=env))
+            match = re.search(r"; largest other: .+? (\d+), [\d.]+ [MG]iB, (?:unguarded|another user's); [\d.]+ MiB more", line)
+            others = [int(p) for p in os.listdir("/proc") if p.isdigit()]
+            return match and anonymous_bytes(int(match[1])) >= 0.8 * max(map(anonymous_bytes, others))
+
+        wait_until(names_the_largest, "a refusal names the largest process")
 
 
 def test_each_refusal_is_told_once_one_by_one_or_in_a_sum(guard):
