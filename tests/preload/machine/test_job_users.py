@@ -1,7 +1,9 @@
 """Whose job it is: one name of two users means two jobs, "@name" one job of all, and a job that root began stays root's."""
 
 import os
+import struct
 import subprocess
+import time
 
 import pytest
 from giving import GIVES, HOLD, entry_flags
@@ -11,6 +13,7 @@ from lib.waiting import wait_until
 pytestmark = needs_root
 GROUP, ALICE, BOB = 51000, 51001, 51002
 SET, NO_JOB, NOT_ALLOWED = 0, 1, 3
+ASKED = 18928  # sg_segment.asked_time_ns, before asked_bytes
 
 
 @pytest.fixture
@@ -135,6 +138,15 @@ def test_a_command_runs_for_no_question_that_a_member_has_forged(place, who, tmp
     wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
     (helper,) = [number for number in place.ledger.taken() if place.ledger.get("flags", number) & GIVES]
     own = place.holder("malloc 1M wait", {"SPARKGUARD_JOB": "other"}, **who(ALICE))  # a process of the same user's that asks for nothing
+    (record,) = place.guard.directory.glob(f"{own.process.pid}-*.segment")
+    planted = bytearray(record.read_bytes())  # a question in a record of the member's, now and later
+    planted[ASKED + 8 : ASKED + 16] = struct.pack("<Q", 1 << 30)
+    for number, time_ns in enumerate((time.time_ns(), time.time_ns() + 10**9)):
+        planted[ASKED : ASKED + 8] = struct.pack("<Q", time_ns)
+        path = place.guard.directory / f"{own.process.pid}-{number:016x}.segment"
+        path.write_bytes(planted)
+        os.chown(path, BOB, GROUP)
+    (place.guard.directory / f"{own.process.pid}-000000000000000f.segment").symlink_to(record)
     for bytes in (1 << 30, 2 << 30):
         place.ledger.put("pressure_bytes", bytes, helper)
         place.ledger.put("pressure_asked", place.ledger.get("pressure_asked", helper) + 1, helper)
