@@ -5,7 +5,7 @@ unit_sources := $(wildcard tests/unit/*/test_*.c)
 program_sources := $(wildcard tests/programs/*/*.c)
 unit_names := $(basename $(notdir $(unit_sources)))
 program_names := $(basename $(notdir $(program_sources)))
-$(foreach folder,$(sort $(dir $(unit_sources))),$(eval EXTRA_$(folder:/=) := -D_GNU_SOURCE -Itools -Itests/unit))
+$(foreach folder,$(sort $(dir $(unit_sources))),$(eval EXTRA_$(folder:/=) := $$(EXTRA_preload) -D_GNU_SOURCE -Itools -Itests/unit))
 
 # ---- simulated CUDA ---------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ $(BUILD)/fault/libsparkguard.so: $(fault_objects) $(MARKED)
 
 # Fuzz targets: with replay.c they run stored inputs, with libFuzzer (clang) they make new ones.
 fuzz_names := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-EXTRA_tests/fuzz := -D_GNU_SOURCE -Itools
+EXTRA_tests/fuzz := $(EXTRA_preload) -D_GNU_SOURCE -Itools
 $(BUILD)/fuzz/doctor: $(doctor_checks)
 fuzz_main := $(if $(filter build/fuzzers,$(BUILD)),-fsanitize=fuzzer,$(BUILD)/obj/tests/fuzz/replay.o)
 $(fuzz_names:%=$(BUILD)/fuzz/%): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(filter %.o,$(fuzz_main)) \
