@@ -466,6 +466,7 @@ static void join_another_versions(uint32_t entry_bytes)
     CHECK(sg_entry_own() == entry_at(2) && (char *)entry_at(2) == (char *)entry_at(0) + 2 * (size_t)entry_bytes);
     sg_entry_begin_files();
     sg_entry_end_files(&range, 1, 0);
+    CHECK(sg_entry_own_names()->file[0].begin == range.begin && sg_entry_own_names()->file[1].begin == 0);
     sg_entry_set_file_bytes(8192);
     CHECK_EQUAL(sg_entry_names(sg_entry_own())->file[0].end, 3);
     CHECK_EQUAL(sg_entry_names(sg_entry_own())->file_bytes, 8192);
