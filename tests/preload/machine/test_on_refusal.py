@@ -68,6 +68,15 @@ def test_the_number_of_a_process_that_has_ended_in_another_namespace_is_not_told
     assert run('echo "<$SPARKGUARD_REFUSED_PID>"', INSIDE.format(ASK + "ask()")).told == ["<>"]
 
 
+@needs_root
+def test_the_end_says_of_a_number_that_it_is_of_another_namespace(place):
+    """The largest process was 1 there, and others of the job were not. Here 1 is another one."""
+    program = INSIDE.format(ASK + "held = bytearray(30 << 20); ask()")
+    words = [place.guard.build / "sparkguard", "--job=told", "/usr/bin/python3", "-S", "-c", "held = bytearray(20 << 20)\n" + program]
+    done = place.guard.run(words, env={**place.env, **LIMIT}, preload=())
+    assert "processes, 1 of its PID namespace: " in done.stderr, done.stderr
+
+
 def test_a_program_that_is_refused_nothing_runs_no_command(run):
     assert run(TELL, "assert ask(1)").told == []
 
