@@ -81,7 +81,7 @@ def test_nothing_is_refused_in_observe_mode(live, report, watch):
     process.segment.refusal("malloc", "heap", GIB, "reserve", usable=MIB)
     process.hold(1)
     with watch(QUICK) as terminal:
-        text = terminal.shows(r"^would have been refused .* ago: malloc of 1\.0 GiB in 10, 1\.0 MiB usable ")
+        text = terminal.shows(r"^would have been refused .* ago: malloc of 1\.0 GiB in 10(, 1\.0 MiB usable \(reserve\))?$")
         assert re.search(r"^ +observe: tried ", text, re.MULTILINE) and re.search(r"^ +observe: …1-13863 ", text, re.MULTILINE)
         assert re.search(r"^ +job real ", text, re.MULTILINE)
         terminal.press("t")
@@ -381,6 +381,13 @@ def test_walls_and_refusals_are_the_last_columns_to_go(busy, watch, columns, sho
     with watch(QUICK, columns=columns) as terminal:
         heading = re.search("^ +PID .*", terminal.shows("^ +PID COMMAND .*"), re.MULTILINE)[0]
     assert [word for word in re.findall("[A-Z]+", heading)[2:] if word != "IN"] == shown.split()
+
+
+def test_a_refusal_is_told_without_half_a_reason_on_a_narrow_screen(busy, watch):
+    with watch(QUICK, columns=60) as terminal:
+        terminal.shows(r"^refused .* ago: cudaMalloc of 48\.0 GiB in 4711$")
+        terminal.resize(24, 80)
+        terminal.shows(r"^refused .* ago: cudaMalloc of 48\.0 GiB in 4711, 98\.0 GiB left \(limit\)$")
 
 
 def test_how_a_process_ended_stands_in_the_place_of_its_wall_where_there_is_no_bar(busy, live, watch):

@@ -141,10 +141,13 @@ static void put_last_refusal(const struct watch *watch, const struct style *styl
         return;
     char *call = text_printable(last->call, style->is_utf8);
     int64_t age_ns = tool_now_ns() - last->time_ns;
-    fprintf(style->stream, "%s%srefused %s ago: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
-            style_colour_on(style, STYLE_YELLOW), refused->is_observing ? "would have been " : "",
-            watch_wall_text(age_ns > 0 ? age_ns : 0), call, text_size(last->size_bytes), model_process_number(refused),
-            text_size(last->usable_bytes), model_headroom_word(last->reason), model_reason_name[last->reason],
+    char *what = text_format("%srefused %s ago: %s of %s in %" PRIu32, refused->is_observing ? "would have been " : "",
+                             watch_wall_text(age_ns > 0 ? age_ns : 0), call, text_size(last->size_bytes),
+                             model_process_number(refused));
+    char *why = text_format(", %s %s (%s)", text_size(last->usable_bytes), model_headroom_word(last->reason),
+                            model_reason_name[last->reason]);
+    bool fits = strlen(what) + strlen(why) <= style->columns; /* half a reason says nothing */
+    fprintf(style->stream, "%s%s%s%s\n", style_colour_on(style, STYLE_YELLOW), what, fits ? why : "",
             style_colour_off(style, STYLE_YELLOW));
 }
 
