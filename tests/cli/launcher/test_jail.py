@@ -207,7 +207,7 @@ def test_a_scope_without_the_limit_starts_nothing(jail, tmp_path, limit):
     assert not (tmp_path / "started").exists()
 
 
-@pytest.mark.parametrize("size", ["12X", "-1G", "0", ""])
+@pytest.mark.parametrize("size", ["12X", "-1G", "0Q", ""])
 def test_a_bad_size_is_told_with_a_good_one(jail, size):
     done = jail.run(f"--jail={size}", "true")
     assert (done.returncode, done.stderr) == (2, f"sparkguard: --jail={size}: not a size; for example 100G; the program is not started\n")
