@@ -51,6 +51,11 @@ class Machine:
         self.write(f"{folder}/memory.current", current)
         return self.stat(folder, stat)
 
+    def v1(self, path, limit=9223372036854771712, usage=0, **stat):
+        folder = "sys/fs/cgroup/memory" + path
+        self.write(f"{folder}/memory.limit_in_bytes", limit).write(f"{folder}/memory.usage_in_bytes", usage)
+        return self.stat(folder, stat)
+
     def stat(self, folder, fields):
         lines = [f"{key} {value}\n" for key, value in fields.items()]
         return self.write(f"{folder}/memory.stat", "".join(lines) or "pgfault 0")
