@@ -25,6 +25,8 @@ from . import _guard
 from ._tools import find
 
 _ANSWER = "__sparkguard_refusal__"  # attribute of an exception that was judged
+
+
 @dataclass(frozen=True)
 class Refusal:
     """A request that the guard refused. Sizes are bytes."""
@@ -176,8 +178,8 @@ def explain(error: BaseException) -> Optional[str]:
 
 def _refusal(entry: dict[str, Any], limit: Optional[int]) -> Refusal:
     time = datetime.fromisoformat(entry["time"].replace("Z", "+00:00"))
-    names = ("call", "domain", "size_bytes", "reason", "usable_bytes")
-    return Refusal(time, *(entry[name] for name in names), entry.get("missing_bytes"), limit)
+    fields = {name: entry[name] for name in ("call", "domain", "size_bytes", "reason", "usable_bytes")}
+    return Refusal(time, **fields, missing_bytes=entry.get("missing_bytes"), limit_bytes=limit)
 
 
 def _recorded() -> list[Refusal]:
