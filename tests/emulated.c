@@ -42,6 +42,20 @@ static char *map(size_t bytes, int protection, int flags)
     return mmap(NULL, bytes, protection, flags, -1, 0);
 }
 
+static void ask_fork(void)
+{
+    char *ptr = map(page, READ_WRITE, PRIVATE);
+    int status = 0;
+    *ptr = 1;
+    say("madvise with MADV_WIPEONFORK", madvise(ptr, page, MADV_WIPEONFORK) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(*ptr);
+    waitpid(child, &status, 0);
+    printf("the page in a forked child: %s\n", status == 0 ? "wiped" : "as in its parent");
+}
+
 static void ask_mremap(void)
 {
     char *ptr = map(100 * page, READ_WRITE, PRIVATE), *hole = map(1000 * page, PROT_NONE, PRIVATE), *moved;
@@ -122,6 +136,7 @@ static void ask_files(void)
 int main(void)
 {
     page = (size_t)sysconf(_SC_PAGESIZE);
+    ask_fork();
     ask_mremap();
     ask_mmap();
     ask_madvise();

@@ -85,9 +85,13 @@ static void parent(void)
     wait_in("parent");
 }
 
-/* Its parent's threads go on meanwhile; of those of its own there are none. */
+/* Its parent's threads go on meanwhile; of those of its own there are none. WAITS_CHILD=no: an emulator does not wipe
+ * the page by which the guard knows a child whose handlers, registered before its own, ask for memory. */
 static void child(void)
 {
+    const char *asks = getenv("WAITS_CHILD");
+    if (asks != NULL && strcmp(asks, "no") == 0)
+        return;
     free(kept);
     kept = malloc(3 * MIB);
     munmap(mmap(NULL, 3 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 3 * MIB);
