@@ -164,13 +164,16 @@ def test_a_place_in_the_queue_that_is_never_left_makes_others_wait_and_no_more(p
 
 
 def test_figures_taken_from_another_let_requests_through_as_far_as_the_kernel_shows_room(place):
+    """The owner is stopped: its watchdog would lower the figure by what it finds, below the 0 that is written there."""
     with place.holder(ONE, "malloc 6G") as one:
         assert place.answers(ONE, "malloc 5G") == ["ENOMEM"]
+        one.send_signal(signal.SIGSTOP)
         with as_user(OTHER), Ledger(place.directory) as ledger:
             number = ledger.of(one.pid)
             ledger.put("promised_bytes", 0, number)
         assert place.answers(ONE, "malloc 5G") == ["ok"]
         assert place.answers(ONE, "malloc 9G") == ["ENOMEM"]
+        one.send_signal(signal.SIGCONT)
 
 
 def test_falsified_report_is_shown_and_draws_nothing_on_the_terminal(place):
