@@ -100,7 +100,7 @@ NAME = re.compile(r'"([^"]*)"')
 
 def call_of(line):
     """(its name, its arguments) if it may have changed something: it succeeded, or its thread ended meanwhile."""
-    if line.startswith(("+++", "---")):  # an end, a signal
+    if line.startswith(("+++", "---", "???(")):  # an end, a signal, a thread that ended before strace knew its call
         return None
     call = re.fullmatch(r"(\w+)\((.*?)(?:\)\s+= (-?\d+|\?)[^\n]*| <unfinished \.\.\.>)", line)
     assert call, f"strace says something else: {line}"
