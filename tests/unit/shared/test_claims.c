@@ -2,36 +2,9 @@
  * test_claims.c - the granted claim of a job: finding it, what it is to grow by, changing it; and helpers of the
  * launcher, which are no processes of the job.
  */
-#include "fixture.h"
+#include "seats.h"
 
-#include "base/atomics.h"
-#include "base/options.h"
 #include "shared/claims.h"
-#include "shared/own_entry.h"
-#include "shared/registry.h"
-#include "shared/segment.h"
-
-static void join(void)
-{
-    strcpy(sg_options.dir, in_folder("live"));
-    strcpy(sg_options.job, "unit");
-    sg_segment_attach();
-    sg_registry_join();
-    CHECK((sg_load(&sg_own->slot.flags) & SG_SLOT_SHARING) != 0);
-}
-
-/* An entry of this process's job; no lock keeps it, which does not matter here. */
-static struct sg_registry_entry *sit(unsigned number, uint32_t flags)
-{
-    struct sg_registry_entry *entry = sg_entry_at(sg_entry_registry(), number);
-    memset(entry, 0, sizeof *entry);
-    entry->slot.job_hash = sg_own->slot.job_hash;
-    entry->slot.flags = flags;
-    entry->claim = 1 << 2 | SG_CLAIM_LIVE;
-    if (sg_load(&sg_entry_registry()->entry_used) < number + 1)
-        sg_store(&sg_entry_registry()->entry_used, number + 1);
-    return entry;
-}
 
 static struct sg_registry_entry *claim_at(unsigned number, uint64_t bytes)
 {
