@@ -31,8 +31,7 @@ size_t tool_arena_mark(void);
 /* Frees what was allocated since that mark. */
 void tool_arena_release(size_t mark);
 
-/* Begins a tool that prints: its name, the exit status of bad usage, the locale, and that a closed pipe ends it quietly.
- */
+/* Begins a tool that prints: its name, the exit status of bad usage, the locale, and a quiet end by a closed pipe. */
 void tool_begin(char **argv, int usage_status);
 /* Closes stdout. Returns `status`, or TOOL_UNWRITTEN after "TOOL: cannot write WHAT: ..." on stderr. */
 enum { TOOL_UNWRITTEN = 3 };

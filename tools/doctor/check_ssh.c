@@ -45,7 +45,7 @@ static bool listener_score(const struct doctor *doctor, int64_t *score)
     return is_known;
 }
 
-/* The same step fixes both findings. Its file names sort after those of other packages, so that they take precedence. */
+/* The same step fixes both findings. Its file names sort after those of other packages, so they take precedence. */
 static void mend_ssh(struct finding *finding, const char *unit)
 {
     finding->step = "ssh";

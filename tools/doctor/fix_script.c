@@ -1,6 +1,6 @@
 /*
- * fix_script.c - prints the fixes as a shell script to read and run, from the blocks of fix_script.sh. Each step has the
- * finding, what the step does and how to undo it. Findings that need a decision are comments.
+ * fix_script.c - prints the fixes as a shell script to read and run, from the blocks of fix_script.sh. Each step has
+ * the finding, what the step does and how to undo it. Findings that need a decision are comments.
  *
  * Commands contain no text from outside. Sentences may, so they are printed as comments and escaped, so that none
  * leaves its line. With SPARKGUARD_SYSTEM_ROOT the script works on a tree of files: it writes files and prints commands

@@ -48,8 +48,8 @@ struct model_job_verdict model_judge(const struct model_process *const *processe
 /* Fills the verdict of each run of the model's jobs. */
 void model_verdicts_fill(struct model *model);
 
-/* Returns how much more of the limit, the machine or the device would have been enough for a refused request; SG_UNKNOWN:
- * it is not known. */
+/* Returns how much more of the limit, the machine or the device would have been enough for a refused request;
+ * SG_UNKNOWN: it is not known. */
 uint64_t model_missing_bytes(const struct model_process *process, const struct model_refusal *refusal);
 
 #endif

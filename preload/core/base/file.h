@@ -23,7 +23,8 @@ long sg_file_write_at(int fd, const void *bytes, size_t length, uint64_t offset)
 long sg_file_keep_open(int fd);
 
 /* Allocates disk blocks for [offset, offset + bytes) of a file. 0 or -errno. If the file system has no fallocate, zeros
- * are written there; `is_in_use`: not so, because other processes use that part, and its maker has written all of it. */
+ * are written there; `is_in_use`: not so, because other processes use that part, and its maker has written all of
+ * it. */
 long sg_file_allocate(int fd, uint64_t offset, uint64_t bytes, bool is_in_use);
 
 #endif

@@ -28,8 +28,8 @@ bool sg_registry_file_has_owner(int fd, uint32_t number);
 long sg_registry_file_open(int flags);
 
 /* Maps the registry into file->registry and creates the file if there is none; in a directory that a group shares the
- * file names a segment. `is_tool`: makes no file, and may map one of another user. 0 or -errno; -EPERM: the file belongs
- * to another user; -EPROTO: no registry, or one that this version cannot share; -EXDEV: it is in another IPC namespace.
+ * file names a segment. `is_tool`: makes no file, and may map one of another user. 0 or -errno; -EPERM: it belongs to
+ * another user; -EPROTO: no registry, or one that this version cannot share; -EXDEV: it is in another IPC namespace.
  * Under the decision lock. */
 long sg_registry_file_map(struct sg_registry_file *file, bool is_tool);
 
