@@ -36,9 +36,8 @@ char *command_of_tool(const char *name)
         return text_copy(name, SIZE_MAX);
     char *beside =
         text_format("%.*s/%s", (int)(strrchr(tool_typed_path, '/') - tool_typed_path), tool_typed_path, name);
-    if (stat(beside, &file) != 0 || is_in_path(name, &file)) {
+    if (stat(beside, &file) != 0 || is_in_path(name, &file))
         return text_copy(name, SIZE_MAX);
-    }
     char *printable = text_printable(beside, false);
     bool is_plain = strspn(printable, plain) == strlen(printable);
     return is_plain ? text_copy(printable, SIZE_MAX) : text_format("'%s'", printable);

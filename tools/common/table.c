@@ -61,8 +61,7 @@ void table_count(struct table *table, uint64_t count, enum style_colour colour_i
 
 void table_text(struct table *table, const char *raw_text)
 {
-    char *text = text_printable(raw_text, table->style->is_utf8);
-    table_cell(table, text, STYLE_PLAIN);
+    table_cell(table, text_printable(raw_text, table->style->is_utf8), STYLE_PLAIN);
 }
 
 void table_command(struct table *table, const char *prefix, const char *raw_text)

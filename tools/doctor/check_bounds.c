@@ -83,8 +83,7 @@ static void check_bounds(struct doctor *doctor, struct finding *finding)
 {
     struct sg_bounds_sources sources;
     struct stat status;
-    char *path = text_format("%s" SG_BOUNDS_FILE, doctor->root);
-    bool exists = stat(path, &status) == 0;
+    bool exists = stat(text_format("%s" SG_BOUNDS_FILE, doctor->root), &status) == 0;
     if (!exists) /* a machine without bounds hears nothing about them */
         return;
     sources.bounds = read_text(doctor, SG_BOUNDS_FILE);

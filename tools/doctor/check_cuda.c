@@ -77,8 +77,7 @@ static bool read_product(const struct doctor *doctor, char name[128])
 static bool has_no_gpu(const struct doctor *doctor)
 {
     static const char bus[] = "/sys/bus/pci/devices";
-    char *path = text_format("%s%s", doctor->root, bus);
-    DIR *stream = opendir(path);
+    DIR *stream = opendir(text_format("%s%s", doctor->root, bus));
     const struct dirent *entry;
     bool is_found = stream == NULL;
     while (!is_found && (entry = readdir(stream)) != NULL) {

@@ -107,12 +107,11 @@ static void check_unguarded(struct doctor *doctor, struct finding *finding)
                     least_text, MUCH_PERCENT);
     } else {
         const struct model_unguarded *first = &model->unguarded[0];
-        char *command = text_copy(first->command, 60);
         finding_say(finding, FINDING_WARNING,
                     text_format("kill -TERM %" PRIu32 "  # and start it again under sparkguard", first->pid),
                     "%" PRIu64 " process%s without the guard hold%s %s or more; the largest is %" PRIu32 " with %s: %s",
                     count, count == 1 ? "" : "es", count == 1 ? "s" : "", least_text, first->pid,
-                    text_size(first->resident_bytes), command);
+                    text_size(first->resident_bytes), text_copy(first->command, 60));
     }
     finding_figure(finding, "unguarded_count", count);
     finding_figure(finding, "unguarded_bytes", sum);

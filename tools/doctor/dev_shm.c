@@ -86,8 +86,7 @@ static bool hold_open(const char *process, struct file *files)
 
 static struct file *list_files(const struct doctor *doctor, bool *is_readable)
 {
-    char *path = text_format("%s" FOLDER, doctor->root);
-    DIR *stream = opendir(path);
+    DIR *stream = opendir(text_format("%s" FOLDER, doctor->root));
     const struct dirent *entry;
     struct file *files = NULL, *file;
     struct stat status;

@@ -50,8 +50,7 @@ bool doctor_read_number(const struct doctor *doctor, const char *path, int64_t *
 bool doctor_exists(const struct doctor *doctor, const char *path)
 {
     struct stat status;
-    char *full = text_format("%s%s", doctor->root, path);
-    return stat(full, &status) == 0;
+    return stat(text_format("%s%s", doctor->root, path), &status) == 0;
 }
 
 uint64_t doctor_meminfo(const struct doctor *doctor, const char *key)
@@ -107,8 +106,7 @@ static void settle_zombies(struct doctor *doctor)
 
 static void list_processes(struct doctor *doctor)
 {
-    char *path = text_format("%s/proc", doctor->root);
-    DIR *stream = opendir(path);
+    DIR *stream = opendir(text_format("%s/proc", doctor->root));
     const struct dirent *entry;
     while (stream != NULL && doctor->process_count < PROCESSES_MAX && (entry = readdir(stream)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))

@@ -48,8 +48,7 @@ static bool parse_setup(struct request *request, const char *text)
     request->has_undo = text != NULL;
     if (text == NULL || strcmp(text, "undo") == 0)
         return true;
-    char *printable = text_printable(text, false);
-    fprintf(stderr, "sparkguard-doctor: --setup=%s: --setup alone, or --setup=undo\n", printable);
+    fprintf(stderr, "sparkguard-doctor: --setup=%s: --setup alone, or --setup=undo\n", text_printable(text, false));
     return false;
 }
 

@@ -71,8 +71,7 @@ static bool list_drop_ins(const struct doctor *doctor, const char *unit, struct 
     bool is_whole = true;
     for (int i = 0; i < FOLDERS; i++) {
         char *folder = text_format("%s/%s.d", folders[i], unit);
-        char *full = text_format("%s%s", doctor->root, folder);
-        DIR *stream = opendir(full);
+        DIR *stream = opendir(text_format("%s%s", doctor->root, folder));
         const struct dirent *entry;
         is_whole = is_whole && (stream != NULL || errno == ENOENT);
         while (stream != NULL && (entry = readdir(stream)) != NULL) {
@@ -92,8 +91,7 @@ static bool list_drop_ins(const struct doctor *doctor, const char *unit, struct 
 static int read_unit(const struct doctor *doctor, const char *unit, char *text)
 {
     for (int i = FOLDERS - 1; i >= 0; i--) {
-        char *path = text_format("%s/%s", folders[i], unit);
-        long length = doctor_read(doctor, path, text, DOCTOR_TEXT_CAPACITY);
+        long length = doctor_read(doctor, text_format("%s/%s", folders[i], unit), text, DOCTOR_TEXT_CAPACITY);
         if (length >= 0)
             return 1;
         if (length != -ENOENT && length != -ENOTDIR)

@@ -20,8 +20,7 @@ const char *launch_directory_fault(const char *path)
     struct stat status;
     struct statvfs system;
     if (lstat(path, &status) != 0) {
-        char *copy = text_copy(path, strlen(path));
-        bool can_be_made = errno == ENOENT && access(dirname(copy), W_OK | X_OK) == 0;
+        bool can_be_made = errno == ENOENT && access(dirname(text_copy(path, strlen(path))), W_OK | X_OK) == 0;
         int failure = errno;
         return can_be_made ? NULL : strerror(failure);
     }

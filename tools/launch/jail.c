@@ -105,8 +105,7 @@ static char **read_program(int words)
 void launch_jail_enter(const struct launch *launch, int failure_pipe)
 {
     char inside[96], limit[64];
-    char *name = text_printable(launch->program[0], false);
-    char *description = text_format("--description=sparkguard --jail: %s", name);
+    char *description = text_format("--description=sparkguard --jail: %s", text_printable(launch->program[0], false));
     int words = write_words(launch->program), saved_stderr = fcntl(STDERR_FILENO, F_DUPFD, 3);
     snprintf(inside, sizeof inside, INSIDE_OPTION "%d,%d,%d,%" PRIu64 ",%d", failure_pipe, saved_stderr, words,
              launch->jail_bytes, launch->is_quiet);

@@ -22,8 +22,7 @@ static const char library_name[] = "libsparkguard.so";
 /* Returns the absolute path of libsparkguard.so in `folder`, or NULL. */
 static char *library_in(const char *folder)
 {
-    char *path = text_format("%s/%s", folder, library_name);
-    return tool_adopt(realpath(path, NULL));
+    return tool_adopt(realpath(text_format("%s/%s", folder, library_name), NULL));
 }
 
 void launch_own_folder(char folder[PATH_MAX])

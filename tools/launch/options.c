@@ -317,10 +317,8 @@ void launch_check_environment(struct launch *launch)
             warn(option, sg_option_table[option].variable, equals + 1);
         if (verdict != ENV_CHECK_UNKNOWN)
             continue;
-        char *raw = text_copy(*entry, (size_t)(equals - *entry));
-        char *name = text_printable(raw, false);
-        fprintf(stderr, "sparkguard: %s is not a variable of sparkguard; did you mean %s?\n", name,
-                sg_option_table[option].variable);
+        fprintf(stderr, "sparkguard: %s is not a variable of sparkguard; did you mean %s?\n",
+                text_printable(text_copy(*entry, (size_t)(equals - *entry)), false), sg_option_table[option].variable);
     }
 }
 

@@ -23,9 +23,8 @@
 static void become_helper(const struct launch *launch, int pipe_end)
 {
     char *self = launch_own_path();
-    char *inside = text_format(LAUNCH_PRESSURE_INSIDE "%d", pipe_end);
     char *const arguments[] = {self,
-                               inside,
+                               text_format(LAUNCH_PRESSURE_INSIDE "%d", pipe_end),
                                text_copy(launch->pressure.command, SIZE_MAX),
                                text_copy(launch->directory, SIZE_MAX),
                                text_format("%" PRIx64, model_own_job(launch->job, launch->is_new_job)),

@@ -172,9 +172,7 @@ int launch_program_say_failed(const char *tool, const char *name, int failure)
     char *line = interpreter != NULL ? text_format("its interpreter %s does not exist", interpreter)
                  : meant != NULL     ? text_format("%s; did you mean: %s", strerror(failure), meant)
                                      : text_format("%s", strerror(failure));
-    char *shown = text_format("%s: cannot run %s: %s", tool, name, line);
-    char *printable = text_printable(shown, false);
-    fprintf(stderr, "%s\n", printable);
+    fprintf(stderr, "%s\n", text_printable(text_format("%s: cannot run %s: %s", tool, name, line), false));
     return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
 }
 

@@ -46,10 +46,8 @@ static void put_field(int fd, size_t offset, const void *value, size_t bytes)
 uint32_t launch_command_hash(char *const *program)
 {
     uint64_t hash = 0;
-    for (; *program != NULL; program++) {
-        char *word = text_format("%016" PRIx64 " %s", hash, *program);
-        hash = sg_hash_text(word);
-    }
+    for (; *program != NULL; program++)
+        hash = sg_hash_text(text_format("%016" PRIx64 " %s", hash, *program));
     uint32_t folded = (uint32_t)(hash ^ hash >> 32);
     return folded != 0 ? folded : 1;
 }

@@ -87,8 +87,7 @@ static void put_no_record(const struct launch *launch)
         fputs("; nothing on record (small programs leave none)", stderr);
         return;
     }
-    char *path = text_printable(launch->directory, false);
-    fprintf(stderr, "; nothing on record: %s: %s (SPARKGUARD_DIR)", path, fault);
+    fprintf(stderr, "; nothing on record: %s: %s (SPARKGUARD_DIR)", text_printable(launch->directory, false), fault);
 }
 
 static void put_end(const struct launch *launch, bool has_record)
@@ -145,8 +144,7 @@ static void put_ended(const struct outcome *outcome)
 {
     if (outcome->ended == NULL)
         return;
-    char *text = model_fate_text(outcome->ended, false);
-    fprintf(stderr, "sparkguard: process %s", text);
+    fprintf(stderr, "sparkguard: process %s", model_fate_text(outcome->ended, false));
     if (outcome->ended_count > 1)
         fprintf(stderr, "; %zu more by their own", outcome->ended_count - 1);
     fputc('\n', stderr);
@@ -241,8 +239,7 @@ static void tell_verdict(const struct launch *launch, const struct model *model,
             if (launch_is_of_run(launch, process))
                 of_run[count++] = process;
     struct model_job_verdict verdict = model_judge(of_run, count, &witness);
-    char *text = text_printable(verdict.text, false);
-    fprintf(stderr, "sparkguard: %s\n", text);
+    fprintf(stderr, "sparkguard: %s\n", text_printable(verdict.text, false));
 }
 
 /* The command that shows a process, as it can be typed: with the directory, where an option named it. */
@@ -250,9 +247,8 @@ static void put_command(const struct launch *launch, uint32_t pid)
 {
     char *command = command_of_tool("sparkguard-report");
     const char *directory = launch->value[SG_OPTION_DIR];
-    char *printable = text_printable(directory != NULL ? directory : "", false);
-    fprintf(stderr, "sparkguard: see %s %s%s%s%" PRIu32 "\n", command, directory != NULL ? "--dir '" : "", printable,
-            directory != NULL ? "' " : "", pid);
+    fprintf(stderr, "sparkguard: see %s %s%s%s%" PRIu32 "\n", command, directory != NULL ? "--dir '" : "",
+            text_printable(directory != NULL ? directory : "", false), directory != NULL ? "' " : "", pid);
 }
 
 void launch_summarize(const struct launch *launch)

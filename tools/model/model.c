@@ -45,10 +45,8 @@ static void complain(struct model *model, const char *directory, const char *nam
 
 void model_say_complaints(struct model *model)
 {
-    for (; model->said_count < model->complaint_count; model->said_count++) {
-        char *complaint = text_printable(model->complaints[model->said_count], false);
-        fprintf(stderr, "sparkguard-report: %s\n", complaint);
-    }
+    for (; model->said_count < model->complaint_count; model->said_count++)
+        fprintf(stderr, "sparkguard-report: %s\n", text_printable(model->complaints[model->said_count], false));
 }
 
 void model_say_complaints_shortly(const struct model *model)

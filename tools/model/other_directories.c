@@ -50,8 +50,7 @@ static bool has_records(int common, const char *name)
 /* Returns whether any process runs as that user; true if /proc cannot be read. */
 static bool has_processes(uid_t user)
 {
-    char *path = text_format("%s/proc", procfs_live_root);
-    DIR *stream = opendir(path);
+    DIR *stream = opendir(text_format("%s/proc", procfs_live_root));
     const struct dirent *entry;
     struct stat status;
     bool is_found = stream == NULL;
@@ -119,8 +118,7 @@ static void keep_other(struct model *model, const char *name)
 /* Returns whether a directory is the reader's own by default, which is left out where others are named. */
 static bool is_own(const char *name, const struct stat *status)
 {
-    char *own = text_format(PREFIX "%u", (unsigned)geteuid());
-    return status->st_uid == geteuid() && strcmp(name, own) == 0;
+    return status->st_uid == geteuid() && strcmp(name, text_format(PREFIX "%u", (unsigned)geteuid())) == 0;
 }
 
 void model_other_directories_fill(struct model *model)
@@ -131,8 +129,7 @@ void model_other_directories_fill(struct model *model)
         is_any = is_any || is_of_the_kind(model->directories[i].path);
     if (!is_any)
         return;
-    char *common = text_format("%s" COMMON, procfs_live_root);
-    DIR *stream = opendir(common);
+    DIR *stream = opendir(text_format("%s" COMMON, procfs_live_root));
     const struct dirent *entry;
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
         if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 ||

@@ -24,8 +24,7 @@ struct output {
 static bool is_ours_alone(const char *path, const struct stat *link)
 {
     struct stat folder;
-    char *copy = text_copy(path, strlen(path));
-    bool is_known = stat(dirname(copy), &folder) == 0;
+    bool is_known = stat(dirname(text_copy(path, strlen(path))), &folder) == 0;
     return is_known && (link->st_uid == geteuid() || link->st_uid == 0) &&
            (folder.st_uid == geteuid() || folder.st_uid == 0) && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }

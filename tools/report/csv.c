@@ -15,8 +15,7 @@ struct row {
 
 static void put_key(struct row *row, const char *key)
 {
-    char *whole = text_format("%s%s", row->prefix, key);
-    csv_text(&row->csv, whole);
+    csv_text(&row->csv, text_format("%s%s", row->prefix, key));
 }
 
 static void put_text(void *out, const char *key, const char *text)

@@ -67,8 +67,7 @@ static void put_figure(const struct style *style, size_t *column, const char *wo
 {
     if (bytes == SG_UNKNOWN)
         return;
-    char *piece = text_format("%s %s", word, text_size(bytes));
-    style_flow(style, column, ", ", STYLE_PLAIN, piece);
+    style_flow(style, column, ", ", STYLE_PLAIN, text_format("%s %s", word, text_size(bytes)));
 }
 
 static void put_headline(const struct model_machine *machine, const struct style *style)
@@ -165,10 +164,8 @@ static void put_claims(const struct model *model, const struct style *style)
         style_flow(style, &column, shown[claim->is_queued] == 1 ? " " : ", ",
                    claim->is_queued ? STYLE_YELLOW : STYLE_PLAIN, piece);
     }
-    if (hidden > 0) {
-        char *piece = text_format("and %zu more", hidden);
-        style_flow(style, &column, ", ", STYLE_PLAIN, piece);
-    }
+    if (hidden > 0)
+        style_flow(style, &column, ", ", STYLE_PLAIN, text_format("and %zu more", hidden));
     if (column > 0)
         fputc('\n', style->stream);
 }

@@ -59,8 +59,7 @@ static const struct argp_option options[] = {
 
 static error_t refuse(const char *argument, const char *why)
 {
-    char *printable = text_printable(argument, false);
-    fprintf(stderr, "sparkguard-report: %s %s\n", printable, why);
+    fprintf(stderr, "sparkguard-report: %s %s\n", text_printable(argument, false), why);
     return EINVAL;
 }
 

@@ -82,9 +82,8 @@ static void put_guard_state(const struct model_process *process, const struct st
         style_flow(style, &column, ", ", STYLE_PLAIN, "sharing");
     if (process->is_watched)
         style_flow(style, &column, ", ", STYLE_PLAIN, "watched");
-    if (process->limit_bytes != SG_UNKNOWN) {
+    if (process->limit_bytes != SG_UNKNOWN)
         put_process_piece(style, &column, STYLE_PLAIN, text_format("limit %s", text_size(process->limit_bytes)));
-    }
     fputc('\n', style->stream);
     if (model_process_is_alone(process)) {
         char *reason = text_printable(model_process_alone_reason(process), style->is_utf8);

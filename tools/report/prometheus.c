@@ -184,10 +184,8 @@ static void put_refusal_series(FILE *stream, const struct totals *totals)
         stream, "sparkguard_refusals_total", "counter",
         "Refused requests of all guarded processes; in observe mode, requests that would have been refused.", false};
     struct family bytes = {stream, "sparkguard_refused_bytes_total", "counter", "Size of the refused requests.", false};
-    for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        char *labels = text_format("{domain=\"%s\"}", model_domain_name[i]);
-        put_series(&count, labels, totals->refused_count[i]);
-    }
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+        put_series(&count, text_format("{domain=\"%s\"}", model_domain_name[i]), totals->refused_count[i]);
     put_series(&bytes, "", totals->refused_bytes);
 }
 

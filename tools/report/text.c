@@ -195,9 +195,8 @@ static void put_runs(struct model_job *job, bool names_runs, const struct style 
         put_process_tree(job, i, style);
     }
     if (!names_runs && job->run_count > 1) {
-        char *name = text_printable(job->name, style->is_utf8);
         fprintf(style->stream, "  and %zu earlier run%s of this job: sparkguard-report --job '%s'\n",
-                job->run_count - 1, job->run_count > 2 ? "s" : "", name);
+                job->run_count - 1, job->run_count > 2 ? "s" : "", text_printable(job->name, style->is_utf8));
     }
 }
 
@@ -227,9 +226,8 @@ static void put_settings(const struct model *model, const struct model_job *job,
         return;
     const char *limit = set.limit_bytes == 0 ? "" : set.limit_bytes == SG_UNKNOWN ? "none" : text_size(set.limit_bytes);
     const char *reserve = set.reserve_bytes != 0 ? text_size(set.reserve_bytes) : "";
-    char *user = host_user_name((uid_t)set.user);
     put_note(style, STYLE_PLAIN,
-             text_format("set by %s: %s%s%s%s%s", user, limit[0] ? "limit " : "", limit,
+             text_format("set by %s: %s%s%s%s%s", host_user_name((uid_t)set.user), limit[0] ? "limit " : "", limit,
                          limit[0] && reserve[0] ? ", " : "", reserve[0] ? "reserve " : "", reserve));
 }
 
@@ -280,10 +278,8 @@ static void put_unguarded_row(struct table *table, const struct model_unguarded 
     snprintf(pid, sizeof pid, "%" PRIu32, unguarded->pid);
     table_cell(table, pid, STYLE_PLAIN);
     table_command(table, "", unguarded->command);
-    if (columns->has_user) {
-        char *user = host_user_name(unguarded->user);
-        table_text(table, user);
-    }
+    if (columns->has_user)
+        table_text(table, host_user_name(unguarded->user));
     if (columns->has_container)
         table_text(table, unguarded->container != NULL ? unguarded->container : "-");
     table_bytes(table, unguarded->resident_bytes);
@@ -393,8 +389,7 @@ static char *report_command(const struct model *model)
     for (size_t i = 0; i < model->directory_count; i++) {
         if (model->directories[i].origin != MODEL_NAMED)
             continue;
-        char *path = text_printable(model->directories[i].path, false);
-        command = text_format("%s --dir '%s'", command, path);
+        command = text_format("%s --dir '%s'", command, text_printable(model->directories[i].path, false));
     }
     return command;
 }

@@ -91,10 +91,9 @@ static void set_limit(struct container *container)
         runtime_edit_set_variable(container->process, "SPARKGUARD_LIMIT", size);
         return;
     }
-    char *line =
-        text_format("%s=%s is not a %s: no limit is set", annotation != NULL ? RUNTIME_ANNOTATION_LIMIT : VENDOR_LIMIT,
-                    value, annotation != NULL ? "size such as 40G" : "number of MiB such as 40960");
-    log_text(container, line);
+    log_text(container, text_format("%s=%s is not a %s: no limit is set",
+                                    annotation != NULL ? RUNTIME_ANNOTATION_LIMIT : VENDOR_LIMIT, value,
+                                    annotation != NULL ? "size such as 40G" : "number of MiB such as 40960"));
 }
 
 static void set_default(json_t *process, const char *name, const char *value)
@@ -178,11 +177,10 @@ static void decide_sharing(struct container *container)
             runtime_shared_judge(settings, &status, &container->document, json_object_get(container->process, "user"));
     if (container->sharing.is_usable)
         return;
-    char *line = text_format("guarded, but it does not share %s: %s", settings->shared,
-                             why != NULL                      ? why
-                             : container->sharing.why != NULL ? container->sharing.why
-                                                              : "its user cannot use it");
-    log_text(container, line);
+    log_text(container, text_format("guarded, but it does not share %s: %s", settings->shared,
+                                    why != NULL                      ? why
+                                    : container->sharing.why != NULL ? container->sharing.why
+                                                                     : "its user cannot use it"));
 }
 
 static const char *directory_inside(const struct container *container)

@@ -56,10 +56,9 @@ char *runtime_edit_own_guard(const json_t *process)
 {
     const char *list = runtime_edit_variable(process, "LD_PRELOAD");
     char *all = text_copy(list != NULL ? list : "", SIZE_MAX), *rest = all, *found = NULL;
-    for (char *entry; found == NULL && (entry = strsep(&rest, ": ")) != NULL;) {
+    for (char *entry; found == NULL && (entry = strsep(&rest, ": ")) != NULL;)
         if (strcmp(basename(entry), library_name) == 0)
             found = text_copy(entry, SIZE_MAX);
-    }
     return found != NULL ? found : text_copy("", 1);
 }
 

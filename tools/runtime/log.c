@@ -28,14 +28,11 @@ void runtime_log_add(const struct runtime_settings *settings, const struct runti
     if (fd < 0)
         return;
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
-        if (status.st_size > LOG_MAX) { /* the last mebibyte is enough, and one before it */
-            char *old = text_format("%s.1", settings->log);
-            (void)rename(settings->log, old);
-        }
+        if (status.st_size > LOG_MAX) /* the last mebibyte is enough, and one before it */
+            (void)rename(settings->log, text_format("%s.1", settings->log));
         char *printable = text_printable(text, true),
              *id = text_printable(arguments->id != NULL ? arguments->id : "-", true);
-        char *line = text_format("%s %s: %s\n", text_time_rfc3339(tool_now_ns()), id, printable);
-        put(fd, line);
+        put(fd, text_format("%s %s: %s\n", text_time_rfc3339(tool_now_ns()), id, printable));
     }
     close(fd);
 }

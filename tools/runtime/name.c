@@ -50,8 +50,7 @@ static char *of_docker(const json_t *config)
         const char *source = json_string_value(json_object_get(mount, "source"));
         if (destination == NULL || source == NULL || strcmp(destination, "/etc/hostname") != 0 || source[0] != '/')
             continue;
-        char *path = text_format("%.*s/config.v2.json", (int)(strrchr(source, '/') - source), source);
-        json_t *known = load(path);
+        json_t *known = load(text_format("%.*s/config.v2.json", (int)(strrchr(source, '/') - source), source));
         const char *name = json_string_value(json_object_get(known, "Name"));
         char *found = copy(name != NULL ? name + strspn(name, "/") : NULL);
         return found;
@@ -67,8 +66,7 @@ static char *of_podman(const char *bundle, const char *id)
     for (size_t f = 0; found == NULL && f < sizeof files / sizeof files[0]; f++) {
         size_t i;
         json_t *one;
-        char *path = text_format("%s/../../%s", bundle, files[f]);
-        json_t *all = load(path);
+        json_t *all = load(text_format("%s/../../%s", bundle, files[f]));
         for (i = 0; (one = json_array_get(all, i)) != NULL; i++) {
             const char *known = json_string_value(json_object_get(one, "id"));
             if (known != NULL && strcmp(known, id) == 0)

@@ -87,8 +87,7 @@ char *runtime_own_of_pod(const struct runtime_settings *settings, const struct r
     struct stat status;
     uint32_t uid = 0;
     (void)runtime_document_number(config, json_object_get(user, "uid"), &uid);
-    char *path = text_format("%s/%s", settings->containers, pod);
-    bool is_there = runtime_record_is_name(pod) && lstat(path, &status) == 0;
+    bool is_there = runtime_record_is_name(pod) && lstat(text_format("%s/%s", settings->containers, pod), &status) == 0;
     if (is_there && (!find_outside(config, "uidMappings", uid, &uid) || status.st_uid != uid))
         return NULL;
     return runtime_own_prepare(settings, config, user, pod);
@@ -97,8 +96,7 @@ char *runtime_own_of_pod(const struct runtime_settings *settings, const struct r
 /* Removes a directory with the files in it; those of a container that was mounted go with their tmpfs. */
 static void remove_own(const char *containers, int above, const char *id)
 {
-    char *path = text_format("%s/%s", containers, id);
-    bool is_mounted = umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0;
+    bool is_mounted = umount2(text_format("%s/%s", containers, id), MNT_DETACH | UMOUNT_NOFOLLOW) == 0;
     int folder = is_mounted ? -1 : openat(above, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), seen = 0;
     DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
     for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL && seen < FILES_MAX; seen++)
@@ -173,8 +171,7 @@ static int compare_ended(const void *a, const void *b)
 static bool is_ended(int above, const char *name, time_t *changed)
 {
     struct stat status, record;
-    char *file = text_format("%s.json", name);
-    bool has_record = fstatat(above, file, &record, AT_SYMLINK_NOFOLLOW) == 0;
+    bool has_record = fstatat(above, text_format("%s.json", name), &record, AT_SYMLINK_NOFOLLOW) == 0;
     if (has_record || !runtime_record_is_name(name) || fstatat(above, name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISDIR(status.st_mode))
         return false;

@@ -134,10 +134,8 @@ static bool has_new_libc(const struct search *search, const char *loader, bool *
     snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(real, '/') - real), real);
     const char *next = folder;
     fd = -1;
-    for (size_t i = 0; fd < 0 && next != NULL; next = folders[i++]) {
-        char *path = text_format("%s/libc.so.6", next);
-        fd = runtime_image_read(search->image, path, real, &status);
-    }
+    for (size_t i = 0; fd < 0 && next != NULL; next = folders[i++])
+        fd = runtime_image_read(search->image, text_format("%s/libc.so.6", next), real, &status);
     if (fd < 0)
         return false;
     *is_found = true;
@@ -217,10 +215,8 @@ static int open_guard(const struct runtime_image *image, const char *entry)
     if (strchr(entry, '/') != NULL)
         return entry[0] == '/' ? runtime_image_read(image, entry, real, &status) : -1;
     int fd = -1;
-    for (size_t i = 0; fd < 0 && i < sizeof folders / sizeof folders[0]; i++) {
-        char *path = text_format("%s/%s", folders[i], entry);
-        fd = runtime_image_read(image, path, real, &status);
-    }
+    for (size_t i = 0; fd < 0 && i < sizeof folders / sizeof folders[0]; i++)
+        fd = runtime_image_read(image, text_format("%s/%s", folders[i], entry), real, &status);
     return fd;
 }
 

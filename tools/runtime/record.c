@@ -152,9 +152,8 @@ const char *runtime_record_write(const char *containers, const struct runtime_re
     const char *why = NULL;
     char *name = name_of(record->id);
     int folder = name != NULL ? runtime_record_open_folder(containers) : -1;
-    if (folder < 0) {
+    if (folder < 0)
         return name == NULL ? "its id is no file's name" : strerror(errno);
-    }
     sweep(folder);
     char *temporary = text_format(".%s.%d", name, (int)getpid());
     json_t *root = make_record(record);

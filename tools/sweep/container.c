@@ -199,14 +199,12 @@ static char *read_below_root(const char *path)
 
 static bool is_there(const char *path)
 {
-    char *full = below_root(path);
-    return access(full, F_OK) == 0;
+    return access(below_root(path), F_OK) == 0;
 }
 
 static bool is_dockers_default(void)
 {
-    char *text = read_below_root("/etc/docker/daemon.json");
-    json_t *root = json_loads(text, 0, NULL);
+    json_t *root = json_loads(read_below_root("/etc/docker/daemon.json"), 0, NULL);
     const char *name = json_string_value(json_object_get(root, "default-runtime"));
     return name != NULL && strcmp(name, "sparkguard") == 0;
 }

@@ -52,8 +52,7 @@ static const char *markdown_status(enum sweep_status status)
 
 static void put_markdown(const struct sweep *sweep, FILE *stream)
 {
-    char *command = sweep_command_text(sweep->command);
-    fprintf(stream, "### `%s`\n\n|", command);
+    fprintf(stream, "### `%s`\n\n|", sweep_command_text(sweep->command));
     for (size_t i = 0; i < sweep->parameter_count; i++) {
         fputc(' ', stream);
         put_markdown_text(stream, sweep->parameter[i].name);

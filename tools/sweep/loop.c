@@ -206,9 +206,8 @@ static void skip_rest(struct sweep *sweep)
 
 static void say_gap(const struct sweep *sweep, const struct sweep_gap *gap, struct sweep_progress *progress)
 {
-    char *last = sweep_run_text(sweep, gap->last);
     sweep_progress_say(progress, "refining between %s, which fits, and %s=%s, which does not: at most %u more run%s",
-                       last, sweep->parameter[gap->parameter].name,
+                       sweep_run_text(sweep, gap->last), sweep->parameter[gap->parameter].name,
                        sweep->parameter[gap->parameter].value[gap->first->place[gap->parameter]], gap->runs,
                        gap->runs == 1 ? "" : "s");
 }

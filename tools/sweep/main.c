@@ -42,9 +42,8 @@ static int prepare_guard(struct sweep *sweep)
     char **words = sweep_command_of(sweep, &sweep->run[0]);
     enum sweep_container container = sweep_container_judge(words, &sweep->client);
     setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1);
-    if (container != SWEEP_NO_CONTAINER) {
+    if (container != SWEEP_NO_CONTAINER)
         return container == SWEEP_CONTAINER ? 0 : LAUNCH_FAILED;
-    }
     char *why, *library = launch_find_library(&launch, &why);
     if (library == NULL) {
         fprintf(stderr, "sparkguard: %s\n", why);

@@ -22,8 +22,7 @@ const char *const sweep_status_name[SWEEP_STATUS_COUNT] = {
 
 static char *join(char *text, const char *more, size_t length)
 {
-    char *copy = text_copy(more, length);
-    return text_format("%s%s", text, copy);
+    return text_format("%s%s", text, text_copy(more, length));
 }
 
 /* Returns the parameter that "{NAME}" at the start of a text names, or NULL. */
@@ -136,8 +135,7 @@ static char *identify(const struct sweep *sweep)
             text = join(text, piece, strlen(piece));
         }
     }
-    char *whole = text_format("%s: %s", text, command);
-    return text_printable(whole, false);
+    return text_printable(text_format("%s: %s", text, command), false);
 }
 
 static bool is_in_command(const struct sweep *sweep, const struct sweep_parameter *parameter)

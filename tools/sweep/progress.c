@@ -63,10 +63,9 @@ void sweep_progress_run(struct sweep_progress *progress, const struct sweep *swe
         return;
     int64_t left_ns = remaining_ns(sweep, run, elapsed_ns);
     char *rest = left_ns < 0 ? text_copy("", 0) : text_format(", about %s left", text_duration(left_ns));
-    char *line =
-        text_format("%s: %s%s; %s held%s%s", progress->title, text_duration(elapsed_ns), rest, text_size(held_bytes),
-                    progress->expected != NULL ? " of" : "", progress->expected != NULL ? progress->expected : "");
-    sweep_progress_show(progress, line);
+    sweep_progress_show(progress, text_format("%s: %s%s; %s held%s%s", progress->title, text_duration(elapsed_ns), rest,
+                                              text_size(held_bytes), progress->expected != NULL ? " of" : "",
+                                              progress->expected != NULL ? progress->expected : ""));
 }
 
 void sweep_progress_say(struct sweep_progress *progress, const char *format, ...)

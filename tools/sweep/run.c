@@ -78,8 +78,7 @@ static void open_log(struct attempt *attempt)
                        : open(path, flags | O_RDWR | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
     if (attempt->log < 0)
         return;
-    char *title = sweep_run_text(attempt->sweep, attempt->run);
-    dprintf(attempt->log, "=== %s, attempt %u\n", title, attempt->run->attempts);
+    dprintf(attempt->log, "=== %s, attempt %u\n", sweep_run_text(attempt->sweep, attempt->run), attempt->run->attempts);
     attempt->log_start = fstat(attempt->log, &status) == 0 ? status.st_size : 0;
 }
 
@@ -274,10 +273,8 @@ static void show_lines(struct sweep_progress *progress, char *text)
             start--;
         while (start > text && start[-1] != '\n');
     char *rest = text + (start - text), *line;
-    while ((line = strsep(&rest, "\n")) != NULL) {
-        char *printable = text_printable(line, true);
-        sweep_progress_say(progress, "    %s", printable);
-    }
+    while ((line = strsep(&rest, "\n")) != NULL)
+        sweep_progress_say(progress, "    %s", text_printable(line, true));
 }
 
 void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress)

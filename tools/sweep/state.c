@@ -96,8 +96,7 @@ static void say_cut_short(const struct sweep *sweep, const struct sweep_run *run
     if (sweep->is_dry || (run->status != SWEEP_INTERRUPTED && run->status != SWEEP_LOST))
         return;
     bool is_again = run->status == SWEEP_INTERRUPTED || sweep->wants_retry;
-    char *text = sweep_run_text(sweep, run);
-    fprintf(stderr, "sparkguard-sweep: %s was under way when %s; %s\n", text,
+    fprintf(stderr, "sparkguard-sweep: %s was under way when %s; %s\n", sweep_run_text(sweep, run),
             run->status == SWEEP_LOST ? "the machine went down" : "the sweep ended",
             is_again ? "it is run again" : "it is not run again without --retry");
 }
@@ -105,9 +104,8 @@ static void say_cut_short(const struct sweep *sweep, const struct sweep_run *run
 /* Removes the log of earlier sweeps of the command. */
 static void drop_log(const struct sweep *sweep)
 {
-    char *path = text_format("%s.log", sweep->state);
     if (!sweep->is_dry)
-        (void)unlink(path);
+        (void)unlink(text_format("%s.log", sweep->state));
 }
 
 /* Continues a record, or discards it. */
@@ -225,8 +223,7 @@ static bool put_all(const struct sweep *sweep, FILE *stream)
 
 static bool sync_folder(const char *path)
 {
-    char *copy = text_copy(path, SIZE_MAX);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(dirname(text_copy(path, SIZE_MAX)), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems do not support fsync */
     if (fd >= 0)
         close(fd);

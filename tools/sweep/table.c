@@ -39,8 +39,7 @@ char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run)
 
 static void put_head(const struct sweep *sweep, const struct style *style)
 {
-    char *command = sweep_command_text(sweep->command);
-    style_words(style, 0, STYLE_BOLD, command);
+    style_words(style, 0, STYLE_BOLD, sweep_command_text(sweep->command));
     if (sweep->total_bytes != SG_UNKNOWN)
         fprintf(style->stream, "%s%s of memory, %s of it kept in reserve%s\n", style_colour_on(style, STYLE_DIM),
                 text_size(sweep->total_bytes), text_size(sweep->reserve_bytes), style_colour_off(style, STYLE_DIM));

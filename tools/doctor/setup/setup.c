@@ -54,11 +54,10 @@ char *setup_find_library(const struct doctor *doctor)
     else if (doctor_library_judge(doctor, found) == DOCTOR_LIBRARY_GOOD && is_plain(found) && is_roots(found))
         path = text_copy(found, PATH_MAX);
     if (path == NULL) {
-        char *printable = text_printable(found, true);
         fprintf(stderr,
                 "sparkguard-doctor: all logins would load %s, which others than root can replace or which cannot be "
                 "loaded; install it first: make install, or the package\n",
-                printable);
+                text_printable(found, true));
     }
     return path;
 }

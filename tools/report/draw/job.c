@@ -185,14 +185,12 @@ static double put_titles(const struct draw_field *field, const struct bands *ban
                 break;
             length = (size_t)(mark - rest) + 1;
         }
-        char *line = text_copy(rest, length);
-        svg_text(field->stream, left, y, "font-size=\"12\"", line);
+        svg_text(field->stream, left, y, "font-size=\"12\"", text_copy(rest, length));
         rest += length;
         rest += strspn(rest, " ");
     }
     if (bands->earlier_spans > 0) {
-        char *words = text_format("%zu earlier runs are not drawn", bands->earlier_spans);
-        svg_text(field->stream, left, y, "", words);
+        svg_text(field->stream, left, y, "", text_format("%zu earlier runs are not drawn", bands->earlier_spans));
         y += DRAW_LINE;
     }
     return y;
@@ -210,9 +208,8 @@ static void put_cuts(const struct draw_field *field, const struct bands *bands, 
             continue;
         snprintf(turned, sizeof turned, "text-anchor=\"middle\" fill=\"#666\" transform=\"rotate(-90 %.1f %.1f)\"",
                  x + CUT_WIDTH / 2.0 + 4, middle);
-        char *words =
-            text_format("nothing ran for %s", text_duration(bands->span[i + 1].begin_ns - bands->span[i].end_ns));
-        svg_text(field->stream, x + CUT_WIDTH / 2.0 + 4, middle, turned, words);
+        svg_text(field->stream, x + CUT_WIDTH / 2.0 + 4, middle, turned,
+                 text_format("nothing ran for %s", text_duration(bands->span[i + 1].begin_ns - bands->span[i].end_ns)));
     }
 }
 

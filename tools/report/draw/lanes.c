@@ -37,10 +37,9 @@ static char *band_name(const struct bands_band *band, double width)
 {
     if (band->process_count == 1)
         return process_name(band, width);
-    const char *size = text_size(band->process->peak_bytes);
     char *whole = text_format(band->has_timeline ? "%zu other processes, peaks up to %s"
                                                  : "%zu without a time line, by their peaks, up to %s",
-                              band->process_count, size);
+                              band->process_count, text_size(band->process->peak_bytes));
     return svg_fit(whole, width);
 }
 
@@ -59,9 +58,8 @@ static void put_name(const struct draw_field *field, const struct bands *bands, 
 
 static void put_bar_title(FILE *stream, const struct bands_band *band, enum bands_record record)
 {
-    char *title = text_format("from %s to %s%s", text_time_local(band->begin_ns), text_time_local(band->end_ns),
-                              record == BANDS_RECORDED ? "" : "; not recorded here");
-    svg_title(stream, title);
+    svg_title(stream, text_format("from %s to %s%s", text_time_local(band->begin_ns), text_time_local(band->end_ns),
+                                  record == BANDS_RECORDED ? "" : "; not recorded here"));
 }
 
 static void put_lane_bar(const struct draw_field *field, const struct bands *bands, size_t band, double top)
@@ -100,9 +98,8 @@ static void put_lane_phases(const struct draw_field *field, const struct bands *
         if (!is_drawn(bands, end_ns))
             continue;
         fprintf(field->stream, "<path d=\"M%.1f %.1fv%d\" stroke=\"#333\" stroke-width=\"1.5\">", x, top, BAR_HEIGHT);
-        char *title = text_format("phase %s, from %s: %s at most", phase->name, text_time_local(phase->time_ns),
-                                  text_size(phase->peak_bytes));
-        svg_title(field->stream, title);
+        svg_title(field->stream, text_format("phase %s, from %s: %s at most", phase->name,
+                                             text_time_local(phase->time_ns), text_size(phase->peak_bytes)));
         fputs("</path>\n", field->stream);
         char *name = svg_fit(phase->name, width - 6);
         if (name[0] != '\0')
@@ -119,10 +116,9 @@ static void put_lane_refusals(const struct draw_field *field, const struct bands
             continue;
         fprintf(field->stream, "<path d=\"M%.1f %.1fl-4 -7h8z\" fill=\"#b00\" stroke=\"#fff\" stroke-width=\"0.5\">",
                 draw_x(field, refusal->time_ns), top + 1);
-        char *title = text_format("%s of %s %s at %s: %s", refusal->call, text_size(refusal->size_bytes),
-                                  process->is_observing ? "would be refused" : "refused",
-                                  text_time_local(refusal->time_ns), model_reason_name[refusal->reason]);
-        svg_title(field->stream, title);
+        svg_title(field->stream, text_format("%s of %s %s at %s: %s", refusal->call, text_size(refusal->size_bytes),
+                                             process->is_observing ? "would be refused" : "refused",
+                                             text_time_local(refusal->time_ns), model_reason_name[refusal->reason]));
         fputs("</path>\n", field->stream);
     }
 }

@@ -61,19 +61,17 @@ static void put_line_through(const struct draw_field *field, size_t count, doubl
 
 static void put_phase_title(FILE *stream, const struct model_phase *phase)
 {
-    char *title =
-        text_format("phase %s, from %s: %s live in the end, %s at most", phase->name, text_time_local(phase->time_ns),
-                    text_size(phase->live_bytes), text_size(phase->peak_bytes));
-    svg_title(stream, title);
+    svg_title(stream,
+              text_format("phase %s, from %s: %s live in the end, %s at most", phase->name,
+                          text_time_local(phase->time_ns), text_size(phase->live_bytes), text_size(phase->peak_bytes)));
 }
 
 static void put_refusal_title(FILE *stream, const struct model_refusal *refusal, bool is_observing)
 {
-    char *title = text_format("%s of %s %s %s at %s: %s; usable %s", refusal->call, text_size(refusal->size_bytes),
-                              model_domain_name[refusal->domain], is_observing ? "would be refused" : "refused",
-                              text_time_local(refusal->time_ns), model_reason_name[refusal->reason],
-                              text_size(refusal->usable_bytes));
-    svg_title(stream, title);
+    svg_title(stream, text_format("%s of %s %s %s at %s: %s; usable %s", refusal->call, text_size(refusal->size_bytes),
+                                  model_domain_name[refusal->domain], is_observing ? "would be refused" : "refused",
+                                  text_time_local(refusal->time_ns), model_reason_name[refusal->reason],
+                                  text_size(refusal->usable_bytes)));
 }
 
 /* Draws each phase up to the next one, with its name if it fits, and a line if there is space between two. */

@@ -150,6 +150,5 @@ void report_html_variable(struct report_html_table *table, const char *entry)
     const char *equals = strchr(entry, '=');
     if (strncmp(entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) != 0 || equals == NULL)
         return;
-    char *name = text_copy(entry, (size_t)(equals - entry));
-    report_html_fact(table, name, equals + 1);
+    report_html_fact(table, text_copy(entry, (size_t)(equals - entry)), equals + 1);
 }

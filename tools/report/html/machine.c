@@ -67,8 +67,7 @@ static void put_software(FILE *stream)
     struct utsname name;
     report_html_table_begin(&table, stream, "Software", NULL, 0);
     if (uname(&name) == 0) {
-        char *kernel = text_format("%s %s", name.sysname, name.release);
-        report_html_fact(&table, "Kernel", kernel);
+        report_html_fact(&table, "Kernel", text_format("%s %s", name.sysname, name.release));
         report_html_fact(&table, "Architecture", name.machine);
     }
     report_html_fact(&table, "C library", gnu_get_libc_version());

@@ -125,8 +125,7 @@ static void put_settings(FILE *stream, const struct model_process *process)
         snprintf(parent, sizeof parent, "%" PRIu32, process->parent_pid);
     report_html_table_begin(&table, stream, "Options in force, as the process noted them", NULL, 0);
     report_html_fact(&table, "Job", process->job);
-    char *user = host_user_name(process->user);
-    report_html_fact(&table, "User", user);
+    report_html_fact(&table, "User", host_user_name(process->user));
     report_html_fact(&table, "Container", process->container != NULL ? process->container : "-");
     report_html_fact(&table, "Parent process", parent);
     report_html_fact(&table, "Library", process->library_version);

@@ -55,8 +55,7 @@ static void copy_text(char text[FITS_NAME_CAPACITY], const json_t *value)
 {
     if (!json_is_string(value))
         return;
-    char *printable = text_printable(json_string_value(value), false);
-    snprintf(text, FITS_NAME_CAPACITY, "%s", printable);
+    snprintf(text, FITS_NAME_CAPACITY, "%s", text_printable(json_string_value(value), false));
 }
 
 /* Returns whether the model generates nothing: a model with a head for something else, or a known encoder. */

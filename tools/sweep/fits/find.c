@@ -27,21 +27,17 @@ static char *join(const char *folder, const char *name)
 static bool read_part(struct fits_model *model, struct fits_dtype_sums *sums, const char *folder, const char *name)
 {
     size_t mark = tool_arena_mark(); /* a model has many files, and nothing of the text of one is kept */
-    char *path = join(folder, name);
-    bool is_read = fits_read_safetensors(model, sums, path);
-    if (!is_read) {
-        char *printable = text_printable(name, false);
-        model->wrong = text_format("%s: %s", printable, model->wrong);
-    } else {
+    bool is_read = fits_read_safetensors(model, sums, join(folder, name));
+    if (!is_read)
+        model->wrong = text_format("%s: %s", text_printable(name, false), model->wrong);
+    else
         tool_arena_release(mark);
-    }
     return is_read;
 }
 
 static bool is_there(const char *folder, const char *name)
 {
-    char *path = join(folder, name);
-    return access(path, F_OK) == 0;
+    return access(join(folder, name), F_OK) == 0;
 }
 
 /* Returns the names of the files that an index names, as the keys of an object; NULL after fits_model_fail(). */
@@ -221,8 +217,7 @@ static bool read_folder(struct fits_model *model, const char *folder)
     if (!read_weights_of(model, folder))
         return false;
     if (is_there(folder, "config.json") && (model->format == NULL || strcmp(model->format, "GGUF") != 0)) {
-        char *path = join(folder, "config.json");
-        bool is_read = fits_read_config(model, path);
+        bool is_read = fits_read_config(model, join(folder, "config.json"));
         if (model->format == NULL)
             model->format = "config.json";
         if (!is_read)
@@ -303,7 +298,6 @@ bool fits_model_read(struct fits_model *model, const char *path)
         return fits_model_fail(model, "%s", strerror(errno));
     if (S_ISDIR(status.st_mode))
         return read_folder(model, path);
-    char *copy = text_copy(path, SIZE_MAX);
-    bool is_read = read_file(model, path, dirname(copy));
+    bool is_read = read_file(model, path, dirname(text_copy(path, SIZE_MAX)));
     return is_read && model->wrong == NULL;
 }

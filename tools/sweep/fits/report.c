@@ -184,8 +184,7 @@ static void put_json(const struct fits *fits, const struct fits_model *model, co
 
 static int say_wrong(const struct fits *fits, const struct fits_model *model)
 {
-    char *path = text_printable(fits->path, true);
-    fprintf(stderr, "sparkguard-sweep: %s: %s\n", path, model->wrong);
+    fprintf(stderr, "sparkguard-sweep: %s: %s\n", text_printable(fits->path, true), model->wrong);
     return FITS_CANNOT_TELL;
 }
 

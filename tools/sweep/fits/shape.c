@@ -25,8 +25,7 @@ static double parameters_of(const char *text)
 
 bool fits_is_shape(const char *text)
 {
-    char *first = text_copy(text, strcspn(text, ","));
-    bool is_shape = parameters_of(first) > 0;
+    bool is_shape = parameters_of(text_copy(text, strcspn(text, ","))) > 0;
     return is_shape;
 }
 
