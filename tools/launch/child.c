@@ -19,6 +19,7 @@
 
 #include "launch/launch.h"
 #include "common/procfs.h"
+#include "common/text.h"
 #include "sparkguard_abi.h"
 #include "common/tool.h"
 
@@ -53,15 +54,22 @@ static void name_job(struct launch *launch, pid_t first)
     snprintf(launch->job + length, sizeof launch->job - length, "-%d", (int)first);
 }
 
+/* Tells the child the job's first process, and which limit was typed: by this launcher, or by one around it. */
+static void hand_on_first(const struct launch *launch)
+{
+    const char *outer = getenv(SG_VARIABLE_FIRST), *limit = launch->value[SG_OPTION_LIMIT];
+    const char *typed = outer != NULL ? outer + strcspn(outer, " ") : "";
+    char *pid = launch->is_new_job ? text_format("%d", (int)getpid()) : text_copy(outer, strcspn(outer, " "));
+    char *first = limit != NULL ? text_format("%s" SG_TYPED_LIMIT "%s", pid, limit) : text_format("%s%s", pid, typed);
+    setenv(SG_VARIABLE_FIRST, first, 1);
+}
+
 /* Runs in the child up to exec. A failed exec reports its errno through failure_pipe. */
 static void become_program(struct launch *launch, const struct watch *watch, int failure_pipe)
 {
-    char first[16];
     name_job(launch, getpid());
     setenv(sg_option_table[SG_OPTION_JOB].variable, launch->job, 1);
-    snprintf(first, sizeof first, "%d", (int)getpid());
-    if (launch->is_new_job)
-        setenv(SG_VARIABLE_FIRST, first, 1);
+    hand_on_first(launch);
     sigaction(SIGCHLD, &watch->child_before, NULL);
     sigprocmask(SIG_SETMASK, &watch->mask_before, NULL);
     if (launch->claim.is_wanted)

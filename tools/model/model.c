@@ -331,7 +331,8 @@ static void read_all(struct model *model)
 uint64_t model_own_job(const char *name, bool is_new)
 {
     const char *first = is_new ? NULL : getenv(SG_VARIABLE_FIRST);
-    char *path = text_format("/proc/%s/status", first != NULL ? first : "self"), text[512];
+    char *pid = first != NULL ? text_copy(first, strcspn(first, " ")) : text_copy("self", SIZE_MAX);
+    char *path = text_format("/proc/%s/status", pid), text[512];
     bool is_roots =
         first != NULL && procfs_read_text(path, text, sizeof text) > 0 && procfs_number_after(text, "\nUid:") == 0;
     return name[0] != '\0' ? sg_job_hash(name, is_roots ? 0 : getuid()) : 0;

@@ -174,7 +174,8 @@ uint64_t sg_refusal_missing_bytes(const struct sg_request *request, const struct
     return need.bytes - answer->usable_bytes + (answer->reason == SG_REASON_LIMIT ? answer->over_limit_bytes : 0);
 }
 
-/* Appends the setting of a limit "1.6 GiB", as a shell takes it: "SPARKGUARD_LIMIT=1.6G". */
+/* Appends the setting of a limit "1.6 GiB", as a shell takes it: "SPARKGUARD_LIMIT=1.6G", or "--limit 1.6G" where the
+ * user has typed that. */
 static void add_limit(struct sg_text *text, const struct sg_answer *answer, const char *size)
 {
     char value[16];
@@ -189,7 +190,8 @@ static void add_limit(struct sg_text *text, const struct sg_answer *answer, cons
         sg_text_add(text, sg_options.job);
         sg_text_add(text, " limit=");
     } else {
-        sg_text_add(text, "SPARKGUARD_LIMIT=");
+        bool is_typed = (sg_options.given & SG_GIVEN_TYPED_LIMIT) != 0;
+        sg_text_add(text, is_typed ? "--limit " : "SPARKGUARD_LIMIT=");
     }
     memcpy(value, size, digits);
     value[digits] = size[digits + 1]; /* the letter of its unit */

@@ -458,6 +458,19 @@ bool sg_options_are_read(void)
  * through: it relies on glibc's heap, fork handlers and thread descriptors. */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
 
+/* Whether the limit is the one that was typed as an option: a program may have set the variable to another since.
+ * `typed`: what follows the PID in SG_VARIABLE_FIRST. */
+static bool is_typed_limit(char *const *environment, const char *typed)
+{
+    enum { PREFIX = sizeof SG_TYPED_LIMIT - 1 };
+    const char *value = NULL;
+    if (strncmp(typed, SG_TYPED_LIMIT, PREFIX) != 0)
+        return false;
+    for (; *environment != NULL && value == NULL; environment++)
+        value = value_of(*environment, sg_option_table[SG_OPTION_LIMIT].variable);
+    return value != NULL && strcmp(value, typed + PREFIX) == 0;
+}
+
 static void read_all(char *const *environment)
 {
     /* A setuid program must not trust the environment. */
@@ -475,6 +488,8 @@ static void read_all(char *const *environment)
         sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
     const char *state_home = NULL, *runtime_dir = NULL, *home = NULL;
     sg_options.given = sg_options.first_pid != 0 ? SG_GIVEN_FIRST : 0;
+    if (first != NULL && is_typed_limit(environment, first))
+        sg_options.given |= SG_GIVEN_TYPED_LIMIT;
     for (char *const *entry = environment; *entry != NULL; entry++) {
         if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
             sg_options.given |= read_variable(*entry, may_report && sg_options.first_pid == 0);

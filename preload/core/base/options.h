@@ -19,6 +19,9 @@ enum { SG_PATH_CAPACITY = 1024 };
 /* In sg_options.given: the variables name a first process of the job, as a launcher sets it. */
 #define SG_GIVEN_FIRST (UINT32_C(1) << 31)
 
+/* In sg_options.given: the user has typed --limit, from which the launcher made the variable. */
+#define SG_GIVEN_TYPED_LIMIT (UINT32_C(1) << 30)
+
 struct sg_options {
     struct sg_size reserve;
     struct sg_size limit;
@@ -44,7 +47,7 @@ struct sg_options {
     int history_depth;                  /* how many of the path's last components may be made */
     int has_default_dir;                /* 1: dir is what sg_directory_choose() makes of it */
     uint32_t named_by;                  /* the process that generated the job's name; 0: the name was given */
-    uint32_t given;                     /* 1 << option for each that a variable sets, and SG_GIVEN_FIRST */
+    uint32_t given;                     /* 1 << option for each that a variable sets, and SG_GIVEN_... */
     uint32_t first_pid;                 /* the job's first process; 0: this process is the first, before set-up */
 };
 

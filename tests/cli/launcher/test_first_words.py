@@ -2,7 +2,9 @@
 
 import json
 import re
+import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 from lib.machine import GIB, Machine
@@ -232,3 +234,35 @@ def test_the_line_is_for_a_terminal_and_for_programs_that_start(launcher):
     assert line == "sparkguard: cannot run /no/such/program: No such file or directory"
     (line, *_) = on_a_terminal(launcher, "--mode=observe", "true")
     assert line.startswith("sparkguard: observed, nothing is refused; ")
+
+
+ASK = """
+import ctypes, sparkguard
+malloc = ctypes.CDLL(None).malloc
+malloc.argtypes, malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+malloc(300 << 20)
+print(sparkguard.explain(MemoryError()))
+"""
+
+
+@pytest.mark.parametrize(
+    "words, variable, said",
+    [
+        ("sparkguard --limit 64M ASK", None, "--limit "),
+        ("sparkguard --memory=64M ASK", None, "--limit "),
+        ("sparkguard ASK", "64M", "SPARKGUARD_LIMIT="),
+        ("sparkguard --limit 64M sh -c 'SPARKGUARD_LIMIT=48M exec ASK'", None, "SPARKGUARD_LIMIT="),
+        ("sparkguard --limit 64M sh -c 'sparkguard ASK'", None, "--limit "),
+        ("sparkguard --limit 64M sparkguard --job inner ASK", None, "--limit "),
+        ("sparkguard sparkguard --limit 64M ASK", "128M", "--limit "),
+    ],
+)
+def test_the_next_step_after_a_refusal_is_worded_as_the_limit_was_given(tools, tmp_path, words, variable, said):
+    """By the library and by the Python package."""
+    (tmp_path / "ask.py").write_text(ASK)
+    package = Path(__file__).resolve().parents[3] / "tools/python"
+    there = {"SPARKGUARD_DIR": str(tmp_path / "live"), "PYTHONPATH": str(package), "PATH": f"{tools}:/usr/bin:/bin"}
+    there |= {"SPARKGUARD_LIMIT": variable} if variable else {}
+    done = run(tools, *shlex.split(words.replace("ASK", "/usr/bin/python3 ask.py")), cwd=tmp_path, **there)
+    steps = re.findall(r"^try: (.+?)\d+\.\dM; a limit of", done.stdout + done.stderr, re.MULTILINE)
+    assert steps == [said, said], done

@@ -83,15 +83,22 @@ def _limit_up(size: int, limit: int) -> str:
     return f"{-(-size // (1 << 10 * unit))} {'BKMGTP'[unit]}{'iB' if unit else ''}"
 
 
+def _limit_setting() -> str:
+    """Returns what the user typed before the limit: the option of the launcher, which hands it on, or the variable."""
+    _, typed, value = os.environ.get("SPARKGUARD_JOB_FIRST", "").partition(" --limit=")
+    return "--limit " if typed and value == os.environ.get("SPARKGUARD_LIMIT") else "SPARKGUARD_LIMIT="
+
+
 def _next_step(refusal: Refusal) -> str:
     """Returns what to try next, with what would have been enough, as the library's own second line has it."""
     missing, limit = refusal.missing_bytes, refusal.limit_bytes
     if refusal.reason == "limit":
+        setting = _limit_setting()
         if missing is None or limit is None:
-            return "a larger SPARKGUARD_LIMIT"
+            return f"a larger {setting[:-1]}"
         enough = _limit_up(limit + missing, limit)
         number, unit = enough.split()
-        return f"SPARKGUARD_LIMIT={number}{unit[0]}; a limit of {enough} would have been enough for this request"
+        return f"{setting}{number}{unit[0]}; a limit of {enough} would have been enough for this request"
     is_device = refusal.reason == "device"
     step = "a smaller batch" if is_device else "a smaller batch, or end another program"
     if not missing:
