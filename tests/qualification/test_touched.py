@@ -33,7 +33,7 @@ def touched(monkeypatch):
         ("cross", "tests/qualification/test_signals.py", {"tests/qualification/test_signals.py"}),
         ("cross", "docs/testing.md", set()),
         ("cross", "tools/doctor/main.c", set()),
-        ("sanitize", "tools/doctor/main.c", {"tests/cli/doctor"}),
+        ("sanitize", "tools/doctor/main.c", {"tests/cli/doctor", "tests/cli/setup"}),
         ("sanitize", "tools/model/machine.c", {"all"}),
         ("sanitize", "tests/cli/golden/report.html", {"tests/cli"}),
         ("sanitize", "preload/guard/hooks/heap/fast.c", set()),
