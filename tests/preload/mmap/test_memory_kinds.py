@@ -307,6 +307,19 @@ print(error if failed else "granted")
         assert done.stdout == f"{answer}\n", done.stderr
 
 
+def test_segment_that_is_not_there_is_not_judged(guard, surplus_huge_pages):
+    """Nothing is made without IPC_CREAT: the kernel's answer is the program's."""
+    text = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+key = 0x53470000 | os.getpid() & 0xffff
+assert libc.shmget(key, 0, 0) == -1, "somebody has this key"
+print(libc.shmget(key, 24 << 20, 0o600 | 0o4000 | 21 << 26), errno.errorcode[ctypes.get_errno()])
+"""
+    done = guard.run([sys.executable, "-S", "-c", text], env={"SPARKGUARD_LIMIT": "20M"})
+    assert (done.stdout, done.stderr) == ("-1 ENOENT\n", "")
+
+
 def test_huge_pages_that_the_kernel_refuses_are_no_refusal_of_ours(guard):
     text = "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.mmap(None, 24 << 30, 3, 0x40022 | 21 << 26, -1, 0)"
     done = guard.run([sys.executable, "-S", "-c", text], env={"SPARKGUARD_LIMIT": "20M"})
