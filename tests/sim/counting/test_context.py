@@ -291,13 +291,18 @@ ok(cuda.cuCtxSetLimit({limit}, c_size_t(MIB)))
     assert abs((done.process["unaccounted_bytes"] or 0) - (GIB if limit < 5 else 0)) <= NEAR
 
 
-@pytest.mark.parametrize("name, destroy", [("cuCtxCreate_v4", "cuCtxDestroy_v2"), ("cuDevicePrimaryCtxRetain", None)])
+@pytest.mark.parametrize(
+    "name, destroy, other",
+    [("cuCtxCreate_v4", "cuCtxDestroy_v2", "cuDevicePrimaryCtxRetain"), ("cuDevicePrimaryCtxRetain", None, "cuCtxCreate_v4")],
+)
 @pytest.mark.parametrize("cost", ["0", "700M"])
-def test_what_its_limits_take_is_unaccounted_until_it_ends(sim, name, destroy, cost):
-    """A heap for kernels is no allocation: measured, like a context, but nothing that the next context is expected to take."""
+def test_what_its_limits_take_is_unaccounted_until_it_ends(sim, name, destroy, other, cost):
+    """A heap for kernels is no allocation: measured, like a context, but nothing that the next context is expected to take. The other
+    context stays."""
     text = (
         CREATE
         + f"""
+ok(create("{other}")[0])
 result, out = create("{name}")
 ok(result)
 ok(cuda.cuCtxSetCurrent(c_void_p(out)))
