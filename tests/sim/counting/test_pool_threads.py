@@ -157,6 +157,40 @@ say(other=take("cuMemAllocAsync", 300 * MIB, other)[0], same=take("cuMemAllocAsy
     assert sim.books()["peak_bytes"]["device"] == 300 * MIB
 
 
+def test_pieces_are_known_again_after_a_trim_beside_another_threads_call(sim):
+    """One thread stays inside the driver while another has its pool trimmed. What the pool has afterwards serves each later request."""
+    done = sim.script(
+        THREADS
+        + """
+start()
+keep(own_pool(), 64 * GIB)
+begun, granted = threading.Event(), threading.Event()
+def await_the_other():
+    begun.set()
+    granted.wait()
+free(take("cuMemAllocAsync", 400 * MIB, None)[1])
+work_inside = ctypes.CFUNCTYPE(None)(await_the_other)
+cuda.sgsim_inside(b"cuMemAllocAsync", 1, work_inside)
+def work(number):
+    if number == 0:
+        return take("cuMemAllocAsync", 10 * MIB, None)[0]
+    begun.wait()
+    result, p = take("cuMemAllocAsync", 1600 * MIB, None)
+    large.append(p)
+    granted.set()
+    return result
+large = []
+say(first=words(together(2, work)), trims=calls("cuMemPoolTrimTo"))
+free(large[0])
+free(take("cuMemAllocAsync", 1600 * MIB, None)[1])
+say(then=words(take("cuMemAllocAsync", 100 * MIB, None)[0] for _ in range(16)))
+""",
+        SPARKGUARD_LIMIT="1650M",
+    )
+    assert (done.first, done.trims) == ("0-0", 1)
+    assert done.then == "-".join(["0"] * 16)
+
+
 # ---- one thread -------------------------------------------------------------------------------------------------------
 
 IN_PIECES = (
