@@ -410,6 +410,27 @@ def test_root_empties_the_pool_before_a_refusal_and_not_again_at_once(sim):
     assert path.read_text() == ""
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_empties_the_pool_by_whatever_descriptor_is_free(sim):
+    """A daemon has closed its first ones."""
+    variables = machine_with_pools(sim)
+    path = sim.root / "proc" / "sys" / "vm" / "drop_caches"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    forerun(sim, variables, 160 * MIB, "guarded")
+    text = f"""
+import os
+start()
+kept = os.dup(0)
+os.close(0)
+say(result=take("cuMemHostAlloc", {100 * MIB}, c_uint(0))[0])
+os.dup2(kept, 0)
+"""
+    with sim.watch():
+        done = sim.script(text, **variables)
+    assert (done.result, done.stderr) == (0, "")
+
+
 # ---- before 590 ----------------------------------------------------------------------------------------------------
 
 
