@@ -449,6 +449,24 @@ def test_memory_of_a_process_that_was_just_killed_is_waited_for(sim):
     assert done.sleeps >= 5, "it waited"
 
 
+@pytest.mark.parametrize("kind", ["'cuMemAlloc_v2'", "'cuMemHostAlloc', c_uint(0)"], ids=["device", "pinned"])
+def test_memory_that_the_program_has_just_freed_is_waited_for(sim, kind):
+    """Of the device or pinned, where the driver has pages of its own for both."""
+    variables = sim.machine(TOTAL) | {"SGSIM_CONTEXT": CONTEXT, "SGSIM_LEDGER": None, "SPARKGUARD_RESERVE": RESERVE}
+    measure_context(sim, variables)
+    call, _, more = kind.partition(",")
+    text = f"""
+start()
+result, p = take({call}, {150 * MIB}{more and "," + more})
+ok(result)
+ok(cuda.{"cuMemFreeHost" if more else "cuMemFree_v2"}(c_uint64(p)))
+say(result=take("cuMemAlloc_v2", {150 * MIB})[0])
+"""
+    with sim.watch():
+        done = sim.script(text, **variables, SGSIM_PINNED="driver", SGSIM_LATE_FREE=700)
+    assert (done.result, done.stderr) == (0, "")
+
+
 # ---- the driver's lists of its pages -------------------------------------------------------------------------------
 
 
