@@ -613,19 +613,25 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("is_first", [True, False])
-def test_other_preload_that_wraps_cudamalloc_sees_each_call_once(sim, is_first):
-    """Ahead of the guard it must not be led back to itself, and behind it not be passed over."""
+@pytest.mark.parametrize("place", ["ahead", "behind", "behind libc"])
+def test_other_library_that_wraps_cudamalloc_sees_each_call_once(sim, place):
+    """Ahead of the guard it must not be led back to itself, and behind it not be passed over. What only a library of the program
+    needs comes behind the C library."""
+    folders = f"-Wl,-rpath,{sim.scratch}:{sim.build / 'sim'}"
     runtime = sim.build / "sim" / "libcudart.so.13"
     library = sim.compile("libuser.so", USER, "-shared", "-fPIC", "-O1", str(runtime))
     tracker = sim.compile("libtracker.so", TRACKER, "-shared", "-fPIC")
-    program = sim.compile("tracked", TRACKED, str(library), str(tracker), f"-Wl,-rpath,{sim.scratch}:{sim.build / 'sim'}")
-    order = [tracker, sim.guard.library] if is_first else [sim.guard.library, tracker]
+    if place == "behind libc":
+        outer = "int seen_of(void); int outer_seen_of(void) { return seen_of(); }"
+        between = sim.compile("libouter.so", outer, "-shared", "-fPIC", str(tracker), folders)
+        program = sim.compile("tracked", TRACKED.replace("seen_of", "outer_seen_of"), str(between), str(library), folders)
+    else:
+        program = sim.compile("tracked", TRACKED, str(library), str(tracker), folders)
+    order = {"ahead": [tracker, sim.guard.library], "behind": [sim.guard.library, tracker], "behind libc": [sim.guard.library]}[place]
     done = sim.guard.run([program], preload=order, env=sim.env | LIMIT)
     assert done.returncode == 0, done.stderr
     assert values(done.stdout) == values(f"small 0\nlarge {OUT_OF_MEMORY}\npeek {OUT_OF_MEMORY}\nseen 2\n")
     assert done.process()["domains"]["device"]["live_bytes"] == MIB
-
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
