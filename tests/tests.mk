@@ -82,8 +82,8 @@ $(BUILD)/tests/unit/test_pieces: $(BUILD)/obj/preload/guard/hooks/pool/pool_piec
 $(BUILD)/tests/unit/test_context_estimate: $(BUILD)/obj/preload/guard/hooks/measure/context_estimate.o
 $(BUILD)/tests/unit/test_ledger: $(BUILD)/obj/preload/guard/hooks/cuda/mark.o
 $(BUILD)/tests/unit/test_snapshot: $(BUILD)/obj/preload/guard/hooks/mmap/mapping_kind.o
-$(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
-$(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
+$(BUILD)/tests/unit/test_timeline $(patsubst %,$(BUILD)/tests/unit/%,$(basename $(notdir $(wildcard tests/unit/tools/test_*.c)))): $(BUILD)/libtools.a
+$(BUILD)/tests/unit/test_timeline $(patsubst %,$(BUILD)/tests/unit/%,$(basename $(notdir $(wildcard tests/unit/tools/test_*.c)))): UNIT_LIBS = $(TOOL_LIBS)
 
 # Small programs the tests run: plain C; those of the folder cuda need CUDA and are built three ways.
 program_flags = -std=gnu11 -D_GNU_SOURCE -include tests/lib/old_libc.h -O1 -g -Wall -Wextra -fno-builtin -Iinclude -Itests/programs -pthread
