@@ -25,22 +25,30 @@ def ask(guard, jail, what, **env):
     return done.stdout.split(), EVENT in events
 
 
-def test_freed_arenas_are_given_back_before_a_refusal(guard, jail):
-    assert ask(guard, jail, "threads") == (["granted"], True)
+@pytest.mark.parametrize("what", ["threads", "alone"])
+def test_freed_heap_is_given_back_before_a_refusal(guard, jail, what):
+    assert ask(guard, jail, what) == (["granted"], True)
 
 
-@pytest.mark.parametrize("what", ["little", "alone"])
-def test_a_heap_that_cannot_give_enough_or_has_no_locks_is_left_alone(guard, jail, what):
+@pytest.mark.parametrize("what", ["little", "alone_little"])
+def test_a_heap_that_cannot_give_enough_is_left_alone(guard, jail, what):
     assert ask(guard, jail, what) == (["refused"], False)
 
 
-def test_a_limit_asks_no_heap(guard, jail):
-    assert ask(guard, jail, "threads", SPARKGUARD_LIMIT="280M") == (["refused"], False)
+@pytest.mark.parametrize("what", ["threads", "alone"])
+def test_a_limit_asks_no_heap(guard, jail, what):
+    assert ask(guard, jail, what, SPARKGUARD_LIMIT="280M") == (["refused"], False)
 
 
 def test_a_handler_in_the_midst_of_malloc_waits_for_no_lock_of_the_heap(guard, jail):
     answers, _ = ask(guard, jail, "handler")
     assert len(answers) == 3 and set(answers) <= {"granted", "refused"}
+
+
+@pytest.mark.parametrize("what", ["alone_handler", "alone_stack"])
+def test_the_heap_of_one_thread_is_left_alone_in_a_handler(guard, jail, what):
+    """It has no locks, and the handler may have interrupted it. What the thread asks for afterwards is granted."""
+    assert ask(guard, jail, what) == (["refused"] * 3 + ["granted"], True)
 
 
 TRIMS = 1 << 14  # SG_SLOT_TRIMS

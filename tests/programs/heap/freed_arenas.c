@@ -3,9 +3,11 @@
  * for one more block of 300 MiB. glibc keeps what was freed: other blocks lie above it. Prints "granted" or "refused".
  *
  * WHAT: threads (four threads take 60 MiB each, in arenas of their own), alone (the only thread takes 240 MiB), little
- * (four threads take 10 MiB each, and 500 are asked for), hold (four threads take 70 MiB each; then prints "ready" and
- * waits for a line), handler (as threads; meanwhile the main thread allocates and frees, and three times a signal
- * handler asks for a mapping of 300 MiB in the midst of that; prints "granted" or "refused" for each).
+ * (four threads take 10 MiB each, and 500 are asked for), alone_little (the only thread takes 10), hold (four threads
+ * take 70 MiB each; then prints "ready" and waits for a line), handler (as threads; meanwhile the main thread allocates
+ * and frees, and three times a signal handler asks for a mapping of 300 MiB in the midst of that; prints "granted" or
+ * "refused" for each), alone_handler (as alone and handler; then the thread asks for 290 MiB itself, because a refusal
+ * of as much holds for a moment), alone_stack (the same with a stack of the handler's own).
  */
 #include <pthread.h>
 #include <signal.h>
@@ -68,12 +70,15 @@ static void ask(int signal)
     answers++;
 }
 
-static void ask_in_handler(void)
+static void ask_in_handler(int flags)
 {
+    static char own_stack[64 << 10];
+    const stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
     timer_t timer;
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
     const struct itimerspec each = {{1, 100000000}, {0, 50000000}};
-    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = ask}, NULL);
+    NEED(sigaltstack(&stack, NULL) == 0);
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = ask, .sa_flags = flags}, NULL);
     NEED(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &each, NULL) == 0);
     while (answers < 3) { /* blocks for which a thread's own cache is too small: each takes the lock of the arena */
         void *volatile block[64];
@@ -82,6 +87,18 @@ static void ask_in_handler(void)
         for (int i = 0; i < 64; i++)
             free(block[i]);
     }
+    timer_delete(timer);
+}
+
+/* Whether the word begins with the other one. */
+static int begins(const char *word, const char *with)
+{
+    return strncmp(word, with, strlen(with)) == 0;
+}
+
+static int ends(const char *word, const char *with)
+{
+    return strlen(word) >= strlen(with) && strcmp(word + strlen(word) - strlen(with), with) == 0;
 }
 
 int main(int count, char **words)
@@ -89,9 +106,9 @@ int main(int count, char **words)
     const char *what = count > 1 ? words[1] : "threads";
     static void *last[THREADS];
     pthread_t thread[THREADS];
-    int threads = strcmp(what, "alone") != 0 ? THREADS : 0;
-    int is_holder = strcmp(what, "hold") == 0;
-    bytes_each = (strcmp(what, "little") == 0 ? 10 : is_holder ? 70 : threads != 0 ? 60 : 240) * MIB;
+    int threads = !begins(what, "alone") ? THREADS : 0, is_little = ends(what, "little");
+    int is_holder = strcmp(what, "hold") == 0, is_asked = ends(what, "handler") || ends(what, "stack");
+    bytes_each = (is_little ? 10 : is_holder ? 70 : threads != 0 ? 60 : 240) * MIB;
     pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
     for (int i = 0; i < threads; i++)
         NEED(pthread_create(&thread[i], NULL, work, &last[i]) == 0);
@@ -103,10 +120,10 @@ int main(int count, char **words)
     pthread_barrier_wait(&barrier);
     if (is_holder)
         NEED(write(1, "ready\n", 6) == 6 && getchar() != EOF);
-    else if (strcmp(what, "handler") == 0)
-        ask_in_handler();
-    else
-        puts(malloc((bytes_each < 60 * MIB ? 500 : 300) * MIB) != NULL ? "granted" : "refused");
+    else if (is_asked)
+        ask_in_handler(ends(what, "stack") ? SA_ONSTACK : 0);
+    if (!is_holder && (!is_asked || threads == 0))
+        puts(malloc((is_little ? 500 : is_asked ? 290 : 300) * MIB) != NULL ? "granted" : "refused");
     pthread_barrier_wait(&barrier);
     return 0;
 }

@@ -5,15 +5,18 @@
 
 #include "account/thread_record.h"
 #include "admit/reclaim/raw_thread.h"
+#include "admit/reclaim/stack.h"
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/elf_symbols.h"
+#include "base/lock.h"
 #include "base/procfs.h"
 #include "base/syscall.h"
 #include "shared/givers.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -55,7 +58,7 @@ static void withdraw_offer(void)
     sg_fetch_and(&sg_entry_own()->slot.flags, ~(uint32_t)SG_SLOT_TRIMS);
 }
 
-/* On the raw thread. Neither function of glibc allocates or calls a hook. */
+/* On the raw thread, or on the only one. Neither function of glibc allocates or calls a hook. */
 static void give_back(void *unused)
 {
     struct heap_figures (*figures)(void);
@@ -73,12 +76,11 @@ static void give_back(void *unused)
     }
 }
 
-/* Takes the raw thread for this thread of the program, if no other one has it and the last try is over. False: release
- * nothing. */
+/* Takes the raw thread for this thread of the program, if no other one has it. False: release nothing. */
 static bool take_thread(void)
 {
     uint32_t owner = sg_load(&trim.is_taken), pid = sg_sys_getpid();
-    if (sg_load_relaxed(&is_glibcs) == 0 || *sg_thread_is_single != 0 || owner == pid ||
+    if (sg_load_relaxed(&is_glibcs) == 0 || owner == pid ||
         !sg_cas_u32(&trim.is_taken, &owner, pid)) /* the PID: a child forked meanwhile does not wait for its parent */
         return false;
     if (trim.pid != pid) {
@@ -106,12 +108,34 @@ static bool begin_thread(uint64_t wanted_bytes)
 /* True if the raw thread has given memory back. */
 static bool give_back_and_wait(uint64_t missing_bytes)
 {
-    uint64_t now_ns = sg_clock_ns(CLOCK_MONOTONIC);
-    if ((trim.tried_ns != 0 && now_ns - trim.tried_ns < PAUSE_NS) || !begin_thread(missing_bytes))
+    if (!begin_thread(missing_bytes))
         return false;
-    trim.tried_ns = now_ns;
+    trim.tried_ns = sg_clock_ns(CLOCK_MONOTONIC);
     (void)sg_raw_thread_wait(&trim.thread, WAIT_MS);
-    bool has_given = sg_load(&trim.thread.is_running) == 0 && sg_load(&trim.has_given) != 0;
+    return sg_load(&trim.thread.is_running) == 0 && sg_load(&trim.has_given) != 0;
+}
+
+/* The same on the only thread of the program, which has interrupted no call of the heap. No handler comes meanwhile. */
+static bool give_back_here(uint64_t missing_bytes)
+{
+    int saved = errno;
+    if (sg_stack_is_interrupted(__builtin_frame_address(0)))
+        return false;
+    trim.tried_ns = sg_clock_ns(CLOCK_MONOTONIC);
+    sg_store(&trim.wanted_bytes, missing_bytes);
+    sg_store(&trim.has_given, 0u);
+    sg_lock_hold_signals();
+    give_back(NULL);
+    sg_lock_let_signals();
+    errno = saved;
+    return sg_load(&trim.has_given) != 0;
+}
+
+static bool let_heap_give(uint64_t missing_bytes)
+{
+    if (trim.tried_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) - trim.tried_ns < PAUSE_NS)
+        return false;
+    bool has_given = *sg_thread_is_single != 0 ? give_back_here(missing_bytes) : give_back_and_wait(missing_bytes);
     if (has_given && trim.is_noted == 0) {
         trim.is_noted = 1;
         sg_segment_add_event("gave freed heap back before a refusal for the reserve");
@@ -123,7 +147,7 @@ bool sg_trim_heap(uint64_t missing_bytes)
 {
     if (!take_thread())
         return false;
-    bool has_given = give_back_and_wait(missing_bytes);
+    bool has_given = let_heap_give(missing_bytes);
     release_thread();
     return has_given;
 }
@@ -135,7 +159,8 @@ void sg_trim_answer(void)
     struct sg_registry_entry *entry = sg_entry_own();
     uint32_t asked = sg_load(&entry->pressure_asked);
     bool is_offered = (sg_load(&entry->slot.flags) & SG_SLOT_TRIMS) != 0;
-    if (!is_offered || asked == sg_load(&entry->pressure_answered) || sg_load(&trim.is_asked) != 0 || !take_thread())
+    if (!is_offered || *sg_thread_is_single != 0 || asked == sg_load(&entry->pressure_answered) ||
+        sg_load(&trim.is_asked) != 0 || !take_thread())
         return;
     trim.offered_ns = sg_clock_ns(CLOCK_MONOTONIC);
     trim.question = asked;
