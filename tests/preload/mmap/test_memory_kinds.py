@@ -4,7 +4,10 @@ What mmap makes is checked to the byte in map_cases, and who promises a tmpfs fi
 in other ways. A program takes SIZE of a kind, touches it, and prints what the kernel shows it.
 """
 
+import ctypes
+import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -394,3 +397,47 @@ thread.join()
 """
     (there,) = stages(guard, text)
     assert is_near(there["anon"], SIZE) and is_near(there["mapped"], 0) and is_near(there["heap"], 0), there
+
+
+# ---- files that have no disk behind them, and no seals ----
+
+SECRET = """
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def share(file):
+    address = libc.mmap(None, 512 << 20, 3, 1, file, 0)
+    say("ENOMEM" if address == ctypes.c_void_p(-1).value else "ok")
+    return address
+file = libc.syscall(447, 0)
+assert file >= 0 and os.ftruncate(file, 512 << 20) is None
+address = share(file)
+ready()
+share(file)
+ctypes.memset(address, 1, 64 << 20)
+malloc(9 << 30)  # refused: it looks at its promises first
+ready()
+"""
+
+
+@pytest.fixture
+def has_secrets():
+    libc, MEMFD_SECRET = ctypes.CDLL(None), 447
+    file = libc.syscall(MEMFD_SECRET, 0)
+    if file < 0:
+        pytest.skip("no memfd_secret here")
+    os.close(file)
+    if resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] != resource.RLIM_INFINITY and os.geteuid() != 0:
+        pytest.skip("this user may not lock a GiB (RLIMIT_MEMLOCK)")
+
+
+def test_secret_memory_is_promised_once(place, has_secrets):
+    player = place.player(SECRET)
+    assert player.ready() == ["ok"]
+    place.assert_left(LEFT - 512 * MIB)
+    assert player.go().ready() == ["ok", "ENOMEM"]
+    place.assert_left(LEFT - 448 * MIB)  # what it has touched, the kernel shows
+
+
+def test_secret_memory_that_does_not_fit_is_refused(place, has_secrets):
+    set_available(place, 2 * GIB + 256 * MIB)
+    assert place.player(SECRET).ready() == ["ENOMEM"]
