@@ -49,7 +49,7 @@ def test_counts_once_in_a_job(place, folder, count, size, order):
     limit = {"SPARKGUARD_LIMIT": f"{count * size // MIB + 120}M"}
     sharers = [sharer(place, folder, env=limit, order=order if i % 2 else "") for i in range(4)]
     assert [player.said for player in sharers] == [[0]] * 4
-    (job,) = place.guard.report()["jobs"]
+    (job,) = place.report()["jobs"]
     assert count * size <= job["live_bytes"] <= count * size + 100 * MIB
 
 
@@ -66,7 +66,7 @@ def test_different_files_count_each(place, folder):
     make(folder, 300, MIB)
     first, second = (sharer(place, folder, order=order) for order in ("[:200]", "[100:]"))
     assert first.said == second.said == [0]
-    (job,) = place.guard.report()["jobs"]
+    (job,) = place.report()["jobs"]
     assert 300 * MIB <= job["live_bytes"] <= 350 * MIB
 
 
@@ -74,7 +74,7 @@ def test_what_is_unmapped_counts_no_more(place, folder):
     make(folder, 200, MIB)
     player = sharer(place, folder, "for one in kept[:150]:\n    one.close()\nready()\n")
     player.go().ready()
-    assert 50 * MIB <= place.guard.report()["jobs"][0]["live_bytes"] <= 100 * MIB
+    assert 50 * MIB <= place.report()["jobs"][0]["live_bytes"] <= 100 * MIB
     assert place.take("malloc 100M", {"SPARKGUARD_LIMIT": "200M"}) == ["ok"]
 
 
