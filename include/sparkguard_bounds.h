@@ -26,6 +26,7 @@
 struct sg_bounds {
     struct sg_size limit;   /* the largest limit; a job without a limit has this one */
     struct sg_size reserve; /* the smallest reserve of the machine */
+    uint32_t zero_line;     /* the first line with a bound of 0, which is read as none, from 1; 0: there is none */
 };
 
 /* Part of a file's text. It needs no terminator; `at` may be NULL if `bytes` is 0. */
@@ -115,7 +116,7 @@ static inline bool sg_bounds_names(struct sg_bounds_text who, const struct sg_bo
     return false;
 }
 
-/* Reads "limit=SIZE" or "reserve=SIZE". False: it is neither. */
+/* Reads "limit=SIZE" or "reserve=SIZE". False: it is neither. Of 0 in any spelling but "none", zero_line becomes 1. */
 static inline bool sg_bounds_take(struct sg_bounds *bounds, struct sg_bounds_text word)
 {
     char value[32];
@@ -126,13 +127,14 @@ static inline bool sg_bounds_take(struct sg_bounds *bounds, struct sg_bounds_tex
         return false;
     memcpy(value, word.at, word.bytes);
     value[word.bytes] = '\0';
-    if (sg_parse_size(value, &size) != 0 || (size.bytes == 0 && size.percent_milli == 0))
+    if (sg_parse_size(value, &size) != 0)
         return false;
+    bounds->zero_line |= sg_is_told_zero(is_limit ? SG_OPTION_LIMIT : SG_OPTION_RESERVE, value);
     *(is_limit ? &bounds->limit : &bounds->reserve) = size;
     return true;
 }
 
-/* Finds the bounds of a user; a bound that no line sets is not set. Lines that cannot be read have no effect.
+/* Finds the bounds of a user; a bound that no line sets, or that its line sets to none, is not set. Lines that cannot be read have no effect.
  * Returns the number of the first of them, from 1; 0: all lines can be read. */
 static inline uint32_t sg_bounds_find(const struct sg_bounds_sources *sources, const struct sg_bounds_user *user,
                                       struct sg_bounds *bounds)
@@ -150,11 +152,15 @@ static inline uint32_t sg_bounds_find(const struct sg_bounds_sources *sources, c
             is_readable = sg_bounds_take(&here, word);
         if (!is_readable)
             unreadable = unreadable != 0 ? unreadable : number;
+        if (is_readable && here.zero_line != 0 && bounds->zero_line == 0)
+            bounds->zero_line = number;
         if (!is_readable || who.bytes == 0 || !sg_bounds_names(who, sources, user))
             continue;
         bounds->limit = bounds->limit.is_set ? bounds->limit : here.limit;
         bounds->reserve = bounds->reserve.is_set ? bounds->reserve : here.reserve;
     }
+    bounds->limit.is_set = bounds->limit.bytes != 0 || bounds->limit.percent_milli != 0;
+    bounds->reserve.is_set = bounds->reserve.bytes != 0 || bounds->reserve.percent_milli != 0;
     return unreadable;
 }
 

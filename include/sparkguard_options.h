@@ -143,7 +143,7 @@ static inline int sg_parse_size(const char *text, struct sg_size *out)
     return 0;
 }
 
-/* Ends the line about a limit of 0, after its name and value. As with docker run, 0 means none. */
+/* Ends the line about a size of 0, after its name and value. As with docker run, 0 means none. */
 #define SG_ZERO_IS_NONE " is read as none"
 
 /* Returns whether a text is a size of 0 that is not written "none". */
@@ -265,6 +265,13 @@ static inline char sg_missing_unit(enum sg_option option, const char *text)
 {
     const struct sg_option_info *info = &sg_option_table[option];
     return info->kind == SG_KIND_SIZE ? sg_unit_missing(text, info->example[strlen(info->example) - 1]) : '\0';
+}
+
+/* Whether the value of an option is 0 where that is told to be read as none: of limit and reserve. Library, launcher and
+ * both files judge by this function. */
+static inline bool sg_is_told_zero(enum sg_option option, const char *text)
+{
+    return (option == SG_OPTION_LIMIT || option == SG_OPTION_RESERVE) && sg_is_zero(text);
 }
 
 /* Returns whether a size is a percentage above 100. */

@@ -230,4 +230,4 @@ def group(place, scratch, name, lines):
     (root / "proc/meminfo").write_text(meminfo(16 * GIB, 10 * GIB))
     (root / "proc/self/cgroup").write_text(lines)
     (root / "sys").symlink_to(place.machine.root / "sys")
-    return {"SPARKGUARD_SYSTEM_ROOT": root, "SPARKGUARD_RESERVE": "0"}
+    return {"SPARKGUARD_SYSTEM_ROOT": root, "SPARKGUARD_RESERVE": "none"}

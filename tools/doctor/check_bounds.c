@@ -60,6 +60,12 @@ static void judge_text(const struct doctor *doctor, struct finding *finding, con
                     "Line %" PRIu32 " of " SG_BOUNDS_FILE " cannot be read and bounds nobody.", unreadable);
         return;
     }
+    if (bounds.zero_line != 0) {
+        finding_say(finding, FINDING_WARNING, edit,
+                    "Line %" PRIu32 " of " SG_BOUNDS_FILE " has a bound of 0, which is read as none.",
+                    bounds.zero_line);
+        return;
+    }
     if (unknown != 0) {
         finding_say(finding, FINDING_WARNING, edit,
                     "Line %" PRIu32 " of " SG_BOUNDS_FILE " bounds nobody: %s does not have %.*s.", unknown,

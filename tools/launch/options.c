@@ -44,7 +44,7 @@ static void warn(enum sg_option option, const char *what, const char *value)
     struct sg_size size = {0};
     if (sg_option_table[option].kind == SG_KIND_SIZE)
         bad_value_warn_of_unit("sparkguard", what, value, sg_option_table[option].example);
-    if (option == SG_OPTION_LIMIT || option == SG_OPTION_RESERVE)
+    if (sg_is_told_zero(option, value))
         bad_value_warn_of_zero("sparkguard", what, value);
     if (option != SG_OPTION_RESERVE || sg_parse_size(value, &size) != 0)
         return;
@@ -211,8 +211,8 @@ static const struct argp_option own_options[] = {
     {"json", SET_FLAG(is_json), NULL, 0, "with --check: print JSON", ADVANCED},
     {"cuda", SET_FLAG(is_cuda), NULL, 0,
      "with --check: measure what is assumed of the driver, with 256 MiB of the GPU's memory", ADVANCED},
-    {"set", SET_TEXT(set_job), "JOB", 0, "change limit=SIZE, limit=none, reserve=SIZE or claim=SIZE of a running job",
-     COMMON},
+    {"set", SET_TEXT(set_job), "JOB", 0,
+     "change limit=SIZE, reserve=SIZE or claim=SIZE of a running job; SIZE may be none", COMMON},
     {"force", SET_FLAG(is_forced), NULL, 0, "also a limit below 16 MiB; with --set, also one below what the job holds",
      ADVANCED},
     {"hints", SET_FLAG(has_hints), NULL, 0,

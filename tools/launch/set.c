@@ -25,11 +25,14 @@
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 
+/* A reserve that keeps nothing: 0 would leave it as it is. */
+enum { NO_RESERVE = 1 };
+
 /* What is to be set. A word of 0 is left as it is. */
 struct order {
-    uint64_t limit_bytes; /* SG_UNKNOWN: none */
-    uint64_t reserve_bytes;
-    uint64_t claim_bytes; /* SG_UNKNOWN: none */
+    uint64_t limit_bytes;   /* SG_UNKNOWN: none */
+    uint64_t reserve_bytes; /* NO_RESERVE: none */
+    uint64_t claim_bytes;   /* SG_UNKNOWN: none */
     bool is_forced;
 };
 
@@ -54,10 +57,11 @@ static void complain_of_word(const char *text)
         fprintf(stderr, "sparkguard: %s: %s sets nothing; did you mean %s%s? nothing is changed\n", launch_set_name,
                 printable, near, strchr(printable, '='));
     else
-        fprintf(stderr,
-                "sparkguard: %s: %s is not limit=SIZE, limit=none, reserve=SIZE, claim=SIZE or claim=none; nothing is "
-                "changed\n",
-                launch_set_name, printable);
+        fprintf(
+            stderr,
+            "sparkguard: %s: %s is not limit=SIZE, reserve=SIZE or claim=SIZE; for example limit=60G or limit=none; "
+            "nothing is changed\n",
+            launch_set_name, printable);
 }
 
 /* Returns false, after a message on stderr, if the text is not NAME=VALUE with a name and a value that can be set. */
@@ -72,15 +76,13 @@ static bool take(struct order *order, const struct model *model, const char *tex
     while (which < NAME_COUNT && (strlen(names[which]) != length || strncmp(text, names[which], length) != 0))
         which++;
     const char *value = text[length] == '=' ? text + length + 1 : "";
-    bool is_none = strcmp(value, "none") == 0;
-    if (which == NAME_COUNT || (is_none && which == RESERVE) || sg_parse_size(value, &size) != 0) {
+    if (which == NAME_COUNT || sg_parse_size(value, &size) != 0) {
         complain_of_word(text);
         return false;
     }
-    if (which != RESERVE)
-        bad_value_warn_of_zero("sparkguard", names[which], value);
+    bad_value_warn_of_zero("sparkguard", names[which], value);
     uint64_t bytes = sg_size_of(size, base_of(model, which == LIMIT));
-    *words[which] = bytes != 0 ? bytes : which != RESERVE ? SG_UNKNOWN : 1; /* 0: not set */
+    *words[which] = bytes != 0 ? bytes : which != RESERVE ? SG_UNKNOWN : NO_RESERVE; /* 0: not set */
     return true;
 }
 
@@ -230,7 +232,7 @@ static bool check_limit(const struct order *order, const struct chosen *job, con
 
 static char *size_or_none(uint64_t bytes)
 {
-    return text_copy(bytes == 0 || bytes == SG_UNKNOWN ? "none" : text_size(bytes), SIZE_MAX);
+    return text_copy(bytes <= NO_RESERVE || bytes == SG_UNKNOWN ? "none" : text_size(bytes), SIZE_MAX);
 }
 
 /* Adds "NAME OLD -> NEW" to the line. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/bad_value.h"
 #include "common/text.h"
 
 static struct sg_defaults file;
@@ -52,4 +53,9 @@ void defaults_take(const char *tool)
     const char *fault = tool != NULL ? defaults_fault() : NULL;
     if (fault != NULL)
         fprintf(stderr, "%s: %s\n", tool, fault);
+    for (int i = 0; i < SG_OPTION_COUNT; i++)
+        if (tool != NULL && has_set[i] && sg_is_told_zero((enum sg_option)i, file.value[i]))
+            bad_value_warn_of_zero(
+                tool, text_format("%s:%u: %s", text_printable(file.path, false), file.line[i], sg_option_table[i].name),
+                file.value[i]);
 }

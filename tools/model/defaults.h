@@ -8,7 +8,7 @@
 
 /* Puts the defaults into the environment, for options that no variable sets: this tool then has them wherever it
  * looks, and so have the programs that it starts. Says on stderr that the file, or its first wrong line, has no
- * effect; NULL as the name of the tool: says nothing. Further calls do nothing. */
+ * effect, and that a size of 0 is none; NULL as the name of the tool: says nothing. Further calls do nothing. */
 void defaults_take(const char *tool);
 
 /* Returns the file as defaults_take() has found it. */

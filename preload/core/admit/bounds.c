@@ -16,6 +16,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#define UNREADABLE ": cannot be read and has no effect"
+
 /* Of a user in more groups only the first group counts. */
 enum { GROUPS_MAX = 1024 };
 
@@ -75,8 +77,8 @@ static void free_copy(const struct file *file)
         (void)sg_sys_munmap((void *)(uintptr_t)file->text.at, file->mapped_bytes);
 }
 
-/* Reports once that a line, or with line 0 the whole file, cannot be read. */
-static void report(const char *path, uint32_t line)
+/* Reports once what is wrong with a line, or with line 0 with the whole file. */
+static void report(const char *path, uint32_t line, const char *fault)
 {
     static char message[SG_PATH_CAPACITY + 128]; /* static: too large for a small stack */
     static bool has_reported;
@@ -90,9 +92,7 @@ static void report(const char *path, uint32_t line)
         sg_text_add(&text, ":");
         sg_text_add_number(&text, line);
     }
-    sg_text_add(&text, ": cannot be read and has no effect");
-    if (line != 0)
-        sg_text_add(&text, "; expected USER, @GROUP or *, then limit=SIZE or reserve=SIZE");
+    sg_text_add(&text, fault);
     sg_log_line(message);
 }
 
@@ -106,7 +106,7 @@ static bool read_below(const char *root, struct sg_bounds *found)
     sg_text_add(&text, SG_BOUNDS_FILE);
     const struct file file = copy_file(path);
     if (file.error == -EACCES) /* other errors pass: no descriptor is free, say */
-        report(path, 0);
+        report(path, 0, UNREADABLE);
     if (file.text.bytes == 0)
         return file.error == 0;
     const struct file users = copy_file("/etc/passwd"), known_groups = copy_file("/etc/group");
@@ -118,7 +118,9 @@ static bool read_below(const char *root, struct sg_bounds *found)
         .user = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0), .groups = groups, .group_count = (size_t)count + 1};
     uint32_t line = sg_bounds_find(&sources, &user, found);
     if (line != 0)
-        report(path, line);
+        report(path, line, UNREADABLE "; expected USER, @GROUP or *, then limit=SIZE or reserve=SIZE");
+    else if (found->zero_line != 0)
+        report(path, found->zero_line, ": 0" SG_ZERO_IS_NONE);
     free_copy(&file);
     free_copy(&users);
     free_copy(&known_groups);

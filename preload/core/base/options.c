@@ -175,16 +175,18 @@ static void warn_of_unit(const struct sg_option_info *info, const char *value, c
     sg_log_line(line);
 }
 
-/* Warns of a limit that no program runs within, and of one of 0, which sets none. One without a unit is told of
- * already. */
-static void warn_of_limit(const char *value)
+/* Warns of a limit that no program runs within, and of a limit or reserve of 0, which sets none. A value without a unit
+ * is told of already. */
+static void warn_of_little(enum sg_option option, const char *value)
 {
     char line[256];
     struct sg_text text = sg_text_begin(line, sizeof line);
-    bool is_low = sg_is_low_limit(value);
-    if (!is_low && !sg_is_zero(value))
+    bool is_low = option == SG_OPTION_LIMIT && sg_is_low_limit(value);
+    if (!is_low && !sg_is_told_zero(option, value))
         return;
-    sg_text_add(&text, "sparkguard: SPARKGUARD_LIMIT=");
+    sg_text_add(&text, "sparkguard: ");
+    sg_text_add(&text, sg_option_table[option].variable);
+    sg_text_add(&text, "=");
     sg_text_add(&text, value);
     sg_text_add(&text, is_low ? " is less than any program needs (16 MiB): nearly every request will be refused"
                               : SG_ZERO_IS_NONE);
@@ -251,8 +253,8 @@ static uint32_t read_variable(const char *entry, bool is_first)
             report_value(&sg_option_table[i], value);
         if (is_first && unit != '\0')
             warn_of_unit(&sg_option_table[i], value, unit);
-        else if (is_first && i == SG_OPTION_LIMIT)
-            warn_of_limit(value);
+        else if (is_first)
+            warn_of_little((enum sg_option)i, value);
         return 1u << i;
     }
     if (value_of(entry, SG_VARIABLE_RECORD) != NULL)
@@ -351,6 +353,23 @@ static void report_defaults(const struct sg_defaults *defaults)
     sg_log_line(line);
 }
 
+/* Reports a limit or reserve of 0 in the file. */
+static void report_zero(const struct sg_defaults *defaults, enum sg_option option)
+{
+    char line[512];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: ");
+    sg_text_add(&text, defaults->path);
+    sg_text_add(&text, ":");
+    sg_text_add_number(&text, defaults->line[option]);
+    sg_text_add(&text, ": ");
+    sg_text_add(&text, sg_option_table[option].name);
+    sg_text_add(&text, "=");
+    sg_text_add(&text, defaults->value[option]);
+    sg_text_add(&text, SG_ZERO_IS_NONE);
+    sg_log_line(line);
+}
+
 /* Names the file by one entry of the environment: XDG_CONFIG_HOME goes before HOME. */
 static void name_defaults_by(const char *entry, char path[SG_DEFAULTS_PATH_BYTES], bool *has_config_home)
 {
@@ -403,11 +422,16 @@ void sg_options_take_defaults(const char *path)
     if (found == SG_DEFAULTS_NONE) /* no file, or one that cannot be opened now: the next decision tries again */
         return;
     bool is_faulty = defaults.wrong_line != 0 || sg_defaults_fault(defaults.state) != NULL;
-    if (is_faulty && (sg_options.given & SG_GIVEN_FIRST) == 0 && sg_options.first_pid == sg_sys_getpid())
+    bool may_report = (sg_options.given & SG_GIVEN_FIRST) == 0 && sg_options.first_pid == sg_sys_getpid();
+    if (is_faulty && may_report)
         report_defaults(&defaults);
-    for (unsigned i = 0; i < SG_OPTION_COUNT; i++)
-        if (defaults.value[i] != NULL && (sg_options.given & 1u << i) == 0)
-            set_option((enum sg_option)i, defaults.value[i]);
+    for (unsigned i = 0; i < SG_OPTION_COUNT; i++) {
+        if (defaults.value[i] == NULL || (sg_options.given & 1u << i) != 0)
+            continue;
+        set_option((enum sg_option)i, defaults.value[i]);
+        if (may_report && sg_is_told_zero((enum sg_option)i, defaults.value[i]))
+            report_zero(&defaults, (enum sg_option)i);
+    }
 }
 
 /* Names the directory that is tried if the option is not set: sg_directory_choose() looks at it. */

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from lib.machine import Machine
 from records import compare
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -165,3 +166,56 @@ def test_0_of_a_size_is_none_with_a_warning(launcher, option, value):
     name = "--limit" if option == "--memory" else option
     done = launcher.run("-q", f"{option}={value}", *(["--claim-wait=5m"] if option == "--claim" else []), "sh", "-c", "echo ran")
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", f"sparkguard: {name}={value} is read as none\n")
+
+
+ZEROS = ["0", "0G", "0%", "0.0"]
+OWN_CONF, ALL_CONF = "home/.config/sparkguard.conf", "machine/etc/sparkguard.conf"
+
+
+def lines_of(tools, folder, *words, file=None, text="", **extra):
+    """What WORDS prints on stderr, where only `file` has a text, on a machine of files."""
+    for path in (OWN_CONF, ALL_CONF):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).unlink(missing_ok=True)
+    if file is not None:
+        (folder / file).write_text(text)
+    Machine(folder / "machine")
+    env = environment(HOME=str(folder / "home"), SPARKGUARD_DIR=str(folder / "live"), SPARKGUARD_HISTORY="off", **extra)
+    env["SPARKGUARD_SYSTEM_ROOT"] = str(folder / "machine")
+    done = subprocess.run([str(word) for word in words], env=env, capture_output=True, text=True, timeout=60)
+    return done.stderr.replace(str(folder), "DIR").splitlines()
+
+
+def ways_of_size(tools, folder, value):
+    """(what was said, what is said of 0) for each place that takes a limit, a reserve, a claim or a jail."""
+    preload = {"LD_PRELOAD": str(tools / "libsparkguard.so")}
+    launcher, big = [tools / "sparkguard", "-q"], ["/usr/bin/python3", "-S", "-c", "bytearray(3 << 20)"]
+    for name in ("limit", "reserve", "jail", "claim"):
+        yield lines_of(tools, folder, *launcher, f"--{name}={value}", "true"), f"sparkguard: --{name}={value}"
+    for name in ("limit", "reserve", "claim"):
+        said = lines_of(tools, folder, *launcher, "--set", "none", f"{name}={value}")
+        yield [line for line in said if "no process of job" not in line], f"sparkguard: {name}={value}"
+    for name in ("limit", "reserve"):
+        variable, own = {f"SPARKGUARD_{name.upper()}": value}, {"file": OWN_CONF, "text": f"# mine\n{name} = {value}\n"}
+        everybody = {"file": ALL_CONF, "text": f"# all\n{os.getuid()} {name}={value}\n"}
+        yield lines_of(tools, folder, *launcher, "true", **variable), f"sparkguard: SPARKGUARD_{name.upper()}={value}"
+        yield lines_of(tools, folder, *big, **preload, **variable), f"sparkguard: SPARKGUARD_{name.upper()}={value}"
+        yield lines_of(tools, folder, *launcher, *big, **own), f"sparkguard: DIR/{OWN_CONF}:2: {name}={value}"
+        yield lines_of(tools, folder, *big, **preload, **own), f"sparkguard: DIR/{OWN_CONF}:2: {name}={value}"
+        yield lines_of(tools, folder, *big, **preload, **everybody), f"sparkguard: DIR/{ALL_CONF}:2: 0"
+
+
+@pytest.mark.parametrize("value", ["none", *ZEROS])
+def test_0_is_none_in_every_place_and_told_once(tools, tmp_path, value):
+    ways = list(ways_of_size(tools, tmp_path, value))
+    assert len(ways) == 17
+    for said, named in ways:
+        assert said == ([f"{named} is read as none"] if value in ZEROS else []), named
+
+
+@pytest.mark.parametrize("value", ["none", "0"])
+def test_a_limit_of_0_in_the_file_of_defaults_is_no_limit(tools, tmp_path, value):
+    words = ["/usr/bin/python3", "-S", "-c", "print(len(bytearray(900 << 20)))"]
+    for text, is_refused in ((f"limit = {value}\n", False), (f"limit = {value}\nlimit = 64M\n", True)):
+        said = lines_of(tools, tmp_path, *words, file=OWN_CONF, text=text, LD_PRELOAD=str(tools / "libsparkguard.so"))
+        assert any("refused" in line for line in said) == is_refused, said

@@ -84,7 +84,7 @@ def test_size_that_lacks_its_unit_is_told(guard, name, value, meant):
     assert done.stderr == f"sparkguard: SPARKGUARD_{name}={value} is {value} bytes; did you mean {meant}?\n"
 
 
-@pytest.mark.parametrize("name, value", [("LIMIT", "16777216"), ("RESERVE", "0"), ("LARGE", "4096"), ("RESERVE", "64B")])
+@pytest.mark.parametrize("name, value", [("LIMIT", "16777216"), ("RESERVE", "none"), ("LARGE", "4096"), ("RESERVE", "64B")])
 def test_size_that_may_be_meant_is_not_told(guard, name, value):
     assert run_with(guard, "", **{name: value}).stderr == ""
 

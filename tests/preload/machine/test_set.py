@@ -447,7 +447,7 @@ def test_no_such_job(place, change):
     change("limit=2G", job="nosuch", status=NO_JOB)
 
 
-@pytest.mark.parametrize("word", ["limit", "limit=", "limit=much", "floor=1G", "=1G", "reserve=none"])
+@pytest.mark.parametrize("word", ["limit", "limit=", "limit=much", "floor=1G", "=1G"])
 def test_bad_words_change_nothing(place, change, word):
     tenant = place.holder("malloc 1M wait malloc 3G")
     assert "nothing is changed" in change("limit=1G", word, status=USAGE).stderr

@@ -80,7 +80,6 @@ PLAIN_TEST(line_that_cannot_be_read_has_no_effect_and_is_told)
                                         "alice limit",
                                         "alice limit=",
                                         "alice limit=big",
-                                        "alice limit=0",
                                         "alice limit=2G x",
                                         "alice speed=2G",
                                         "alice limit = 2G",
@@ -99,6 +98,27 @@ PLAIN_TEST(line_that_cannot_be_read_has_no_effect_and_is_told)
     }
 }
 
+PLAIN_TEST(bound_of_none_is_no_bound_and_0_is_told)
+{
+    static const struct {
+        const char *word;
+        uint32_t zero_line;
+    } words[] = {{"none", 0}, {"0", 2}, {"0G", 2}, {"0%", 2}, {"0.0", 2}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        char file[160];
+        uint32_t unreadable;
+        snprintf(file, sizeof file, "# first\nalice limit=%s reserve=%s\n* limit=7G reserve=7G\n", words[i].word,
+                 words[i].word);
+        for (uint32_t user = 1001; user <= 1002; user++) {
+            struct sg_bounds bounds = find(file, user, &unreadable);
+            assert_int_equal(unreadable, 0);
+            assert_int_equal(bounds.zero_line, words[i].zero_line);
+            assert_int_equal(bounds.limit.is_set, user != 1001);
+            assert_int_equal(bounds.reserve.is_set, user != 1001);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -106,6 +126,7 @@ int main(void)
         cmocka_unit_test(first_line_that_names_the_user_counts_for_each_bound),
         cmocka_unit_test(blanks_comments_and_ends_of_lines_are_as_they_may_be),
         cmocka_unit_test(line_that_cannot_be_read_has_no_effect_and_is_told),
+        cmocka_unit_test(bound_of_none_is_no_bound_and_0_is_told),
     };
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
 }

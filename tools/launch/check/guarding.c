@@ -61,10 +61,10 @@ static void add_decisions(struct check *check, const struct check_answer *answer
 static void try_decisions(struct check *check)
 {
     const struct check_variable variables[] = {
-        {"SPARKGUARD_LIMIT", "32M"},        {"SPARKGUARD_LARGE", "1M"},  {"SPARKGUARD_MODE", "enforce"},
-        {"SPARKGUARD_DISABLE", NULL},       {"SPARKGUARD_WAIT", NULL},   {"SPARKGUARD_HISTORY", "off"},
-        {"SPARKGUARD_JOB", NULL},           {SG_VARIABLE_FIRST, NULL},   {"SPARKGUARD_DIR", NOWHERE},
-        {"SPARKGUARD_OOM_SCORE_ADJ", NULL}, {"SPARKGUARD_RESERVE", "0"}, {NULL, NULL},
+        {"SPARKGUARD_LIMIT", "32M"},        {"SPARKGUARD_LARGE", "1M"},     {"SPARKGUARD_MODE", "enforce"},
+        {"SPARKGUARD_DISABLE", NULL},       {"SPARKGUARD_WAIT", NULL},      {"SPARKGUARD_HISTORY", "off"},
+        {"SPARKGUARD_JOB", NULL},           {SG_VARIABLE_FIRST, NULL},      {"SPARKGUARD_DIR", NOWHERE},
+        {"SPARKGUARD_OOM_SCORE_ADJ", NULL}, {"SPARKGUARD_RESERVE", "none"}, {NULL, NULL},
     };
     struct check_trial trial;
     struct check_answer answer = {0};
