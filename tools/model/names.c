@@ -25,5 +25,5 @@ const char *const model_reason_name[] = {"-", "reserve", "limit", "floor", "devi
 
 const char *model_headroom_word(enum sg_reason reason)
 {
-    return reason == SG_REASON_LIMIT ? "left" : "usable";
+    return reason == SG_REASON_LIMIT ? "of room" : "usable";
 }

@@ -73,7 +73,7 @@ static void add_reason(struct sg_text *text, const struct sg_request *request, c
     switch (answer->reason) {
     case SG_REASON_LIMIT:
         sg_text_add_size(text, answer->usable_bytes);
-        sg_text_add(text, " left of the ");
+        sg_text_add(text, " of room in the ");
         sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " this job may hold");
         add_source(text, "SPARKGUARD_LIMIT", source_of_limit(answer));

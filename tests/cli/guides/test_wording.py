@@ -7,6 +7,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 OLD = {
+    "iB left (": "of room (limit)",
+    "iB left of the ": "of room in the ... this job may hold",
     "could be had": "the room is",
     "may be taken now": "room ... now",
     "a good one": "for example",

@@ -466,7 +466,7 @@ def test_summary_and_report_tell_the_oom_killers_victim(recorded, report, tmp_pa
 def test_summary_of_a_limit_speaks_of_what_was_left_of_it(recorded):
     code = "s.refusal('malloc', 'heap', 2**31, 'limit', usable=2**20); owner.seek(0); owner.write(s.data); owner.flush()"
     done, _ = recorded(code)
-    assert "; the last: malloc of 2.0 GiB, 1.0 MiB left (limit)\n" in done.stderr
+    assert "; the last: malloc of 2.0 GiB, 1.0 MiB of room (limit)\n" in done.stderr
 
 
 @pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(137)", "os._exit(1)"])

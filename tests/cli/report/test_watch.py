@@ -71,7 +71,7 @@ def test_the_last_refusal_is_of_what_is_shown_and_ages(live, make, report, watch
         process.hold(1)
     make(pid=9).refusal("malloc", "heap", GIB, "reserve", time_ns=now - 10**9).write(report.directory)
     with watch(QUICK) as terminal:
-        terminal.shows(r"^refused (2[5-9]|[34]\d) min ago: cudaMalloc of 3\.0 GiB in 7, 1\.0 MiB left \(limit\)$")
+        terminal.shows(r"^refused (2[5-9]|[34]\d) min ago: cudaMalloc of 3\.0 GiB in 7, 1\.0 MiB of room \(limit\)$")
 
 
 def test_nothing_is_refused_in_observe_mode(live, report, watch):
@@ -387,7 +387,7 @@ def test_a_refusal_is_told_without_half_a_reason_on_a_narrow_screen(busy, watch)
     with watch(QUICK, columns=60) as terminal:
         terminal.shows(r"^refused .* ago: cudaMalloc of 48\.0 GiB in 4711$")
         terminal.resize(24, 80)
-        terminal.shows(r"^refused .* ago: cudaMalloc of 48\.0 GiB in 4711, 98\.0 GiB left \(limit\)$")
+        terminal.shows(r"^refused .* ago: cudaMalloc of 48\.0 GiB in 4711, 98\.0 GiB of room \(limit\)$")
 
 
 def test_how_a_process_ended_stands_in_the_place_of_its_wall_where_there_is_no_bar(busy, live, watch):

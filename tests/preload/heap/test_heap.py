@@ -169,7 +169,7 @@ def test_refused_by_its_own_contract(guard, function):
 def test_limit_message_names_sizes_variable_and_pid(guard):
     done = run(guard, "heap_cases", "refuse_twenty_mebibytes_more", env={"SPARKGUARD_LIMIT": "32M"})
     line = refusal_line(done)
-    why = r"1[12]\.\d MiB left of the 32\.0 MiB this job may hold \(SPARKGUARD_LIMIT\)"
+    why = r"1[12]\.\d MiB of room in the 32\.0 MiB this job may hold \(SPARKGUARD_LIMIT\)"
     pattern = rf"sparkguard: refused calloc of 20\.0 MiB: {why}{TAIL}"
     match = re.fullmatch(pattern, line)
     assert match and match.groups()[-1] == str(done.pid), line
@@ -215,7 +215,7 @@ def test_refused_small_growth_of_a_large_block_names_block_and_growth(guard):
     """As a shell's string that grows by a few bytes and does not fit any more."""
     done = run(guard, "heap_grow", 2000, 1, 400, env={"SPARKGUARD_LIMIT": "64M"})
     line = refusal_line(done)
-    why = r"\d+(\.\d)? K?i?B left of the 64\.0 MiB this job may hold \(SPARKGUARD_LIMIT\)"
+    why = r"\d+(\.\d)? K?i?B of room in the 64\.0 MiB this job may hold \(SPARKGUARD_LIMIT\)"
     assert re.fullmatch(rf"sparkguard: refused realloc of 6[34]\.\d MiB \((4|64)\.0 KiB more\): {why}{TAIL}", line), line
     (refusal,) = done.process()["refusals"]
     assert refusal["call"] == "realloc" and refusal["reason"] == "limit"

@@ -40,7 +40,7 @@ def test_refused_call_changes_no_mapping(guard, call):
     name = {"mmap64": "mmap", "mmap_fixed": "mmap", "mremap_dontunmap": "mremap"}.get(call, call)
     line, way_out = done.stderr.splitlines()
     assert way_out.startswith("try: SPARKGUARD_LIMIT="), way_out
-    assert line.startswith(f"sparkguard: refused {name} of 16.0 MiB: 12.0 MiB left of the 32.0 MiB "), line
+    assert line.startswith(f"sparkguard: refused {name} of 16.0 MiB: 12.0 MiB of room in the 32.0 MiB "), line
     (refusal,) = done.process()["refusals"]
     assert refusal["call"] == name and refusal["domain"] == "mapped" and refusal["reason"] == "limit"
     assert refusal["size_bytes"] == 16 << 20

@@ -155,7 +155,7 @@ print(last)
 """
     )
     assert done.said[:2] == ["3 2 0", "True heap True limit True True"]
-    assert "alloc of 8.0 GiB refused, " in done.said[2] and done.said[2].endswith(" left (limit)")
+    assert "alloc of 8.0 GiB refused, " in done.said[2] and done.said[2].endswith(" of room (limit)")
 
 
 def test_explain_is_two_lines_about_a_refusal_and_none_for_others(python):

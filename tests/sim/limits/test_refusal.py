@@ -60,7 +60,7 @@ def check_report(done, word, domain, is_pool):
 def check_message(done, word, pid):
     line, way_out = done.stderr.splitlines()
     assert re.fullmatch(
-        rf"sparkguard: refused {word} of 128\.0 MiB: (64\.0|63\.9) MiB left of the 64\.0 MiB this job may hold "
+        rf"sparkguard: refused {word} of 128\.0 MiB: (64\.0|63\.9) MiB of room in the 64\.0 MiB this job may hold "
         rf"\(SPARKGUARD_LIMIT\); this process holds [0-9.]+ (B|KiB), peak [0-9.]+ [KM]iB; see sparkguard-report {pid}",
         line,
     ), line
@@ -118,7 +118,7 @@ def test_pinned_memory_that_was_rounded_up_is_told_to_be(sim, call, mib, is_told
     done = sim.script(f"start()\nsay(refused=take({call!r}, {mib} * MIB{more})[0])", SPARKGUARD_LIMIT="64M")
     assert done.refused == OUT_OF_MEMORY
     clause = f"of {mib / 1024:.1f} GiB, a power of two, to which PyTorch and LMCache round pinned memory up: "
-    assert (clause in done.stderr) == is_told and " MiB left of the 64.0 MiB this job may hold" in done.stderr
+    assert (clause in done.stderr) == is_told and " MiB of room in the 64.0 MiB this job may hold" in done.stderr
 
 
 def test_small_host_memory_of_the_driver_is_not_refused(sim):

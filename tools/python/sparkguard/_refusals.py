@@ -36,12 +36,12 @@ class Refusal:
     domain: str  # "heap", "mapped", "pinned", "managed" or "device"
     size_bytes: int
     reason: str  # "reserve", "limit", "floor" or "device"
-    usable_bytes: Optional[int]  # at that time, by the rule that refused: left of a limit, else with the reserve in it
+    usable_bytes: Optional[int]  # at that time, by the rule that refused: the room in a limit, else with the reserve in it
     missing_bytes: Optional[int] = None  # how much more would have been enough for it: of the limit, the machine or the device
     limit_bytes: Optional[int] = None  # of the job
 
     def __str__(self) -> str:
-        word = "left" if self.reason == "limit" else "usable"
+        word = "of room" if self.reason == "limit" else "usable"
         left = "" if self.usable_bytes is None else f", {size_text(self.usable_bytes)} {word}"
         return f"{self.call} of {size_text(self.size_bytes)} refused{left} ({self.reason})"
 

@@ -114,7 +114,7 @@ static void put_verdict(const struct fits_need *need, const struct fits_headroom
     const char *headroom_size = text_size(headroom->headroom_bytes), *reserve = text_size(headroom->reserve_bytes);
     char *line;
     if (headroom->headroom_bytes == SG_UNKNOWN)
-        line = text_copy("cannot tell whether it fits: how much memory is usable is unknown here", SIZE_MAX);
+        line = text_copy("cannot tell whether it fits: the room is unknown here", SIZE_MAX);
     else if (verdict == FITS_CANNOT_TELL)
         line = missing_text(need);
     else if (fits)
