@@ -148,7 +148,7 @@ def test_contributing_says_how_long_the_tests_take_and_the_licence():
 
 def normal(text):
     text = re.sub(r"[\d.]+ (?:[KMG]i)?B\b", "SIZE", text)
-    text = re.sub(r"LIMIT=[\d.]+[KMG]", "LIMIT=SIZE", text)
+    text = re.sub(r"--limit [\d.]+[KMG]", "--limit SIZE", text)
     return re.sub(r"sparkguard-report \d+", "sparkguard-report PID", text)
 
 
