@@ -6,7 +6,8 @@
 #define SG_TOOLS_COMMON_BAD_VALUE_H
 
 /* Prints "TOOL: NAME=VALUE: FAULT; for example EXAMPLE; NOW" on stderr. `name` is an option with its dashes or a
- * variable. The value may hold any bytes. An example with '|' between words is a list: "use one of off|warn|term". */
+ * variable. The value may hold any bytes. Of a size or time that is nearly right, the example is that one: "64GiB" for
+ * "64 GiB". An example with '|' between words is a list: "use one of off|warn|term". */
 void bad_value_say(const char *tool, const char *name, const char *value, const char *fault, const char *example,
                    const char *now);
 

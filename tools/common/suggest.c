@@ -45,6 +45,10 @@ static bool find_option(const struct argp *parser, const char *name, struct near
 void suggest_option(const char *tool, const struct argp *parser, char **argv)
 {
     for (char **argument = argv + 1; *argument != NULL && strcmp(*argument, "--") != 0; argument++) {
+        if (strcmp(*argument, "-h") == 0) {
+            fprintf(stderr, "%s: did you mean --help?\n", tool);
+            return;
+        }
         if (strncmp(*argument, "--", 2) != 0)
             continue;
         struct nearest nearest = {NULL, MOST_CHANGES + 1};

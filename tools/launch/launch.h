@@ -93,7 +93,9 @@ void launch_export(struct launch *launch);
 int launch_subcommand(struct launch *launch, int argc, char **argv);
 /* What was typed, for messages: "--set", or "set" of `sparkguard set`. */
 extern const char *launch_set_name;
-/* Returns the subcommand that `word` nearly is, NULL if there is none. */
+/* Returns whether a word is a tool's subcommand with dashes before it, such as "--watch". */
+bool launch_subcommand_is_option(const char *word);
+/* Returns the subcommand, or the option, that `word` nearly is or is called elsewhere, NULL if there is none. */
 const char *launch_subcommand_near(const char *word);
 
 /* ---- library.c ---- */

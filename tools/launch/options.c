@@ -120,9 +120,10 @@ static error_t check_together(const struct launch *launch)
 /* Asks for what is missing, by what was typed. */
 static error_t ask_for_argument(const struct launch *launch)
 {
+    bool has_job = launch->set_job != NULL && strchr(launch->set_job, '=') == NULL;
     if (launch->set_job != NULL || launch->is_set)
         fprintf(stderr, "sparkguard: %s: which %s? for example: sparkguard %s train limit=60G\n", launch_set_name,
-                launch->set_job != NULL ? "value" : "job", launch_set_name);
+                has_job ? "value" : "job", launch_set_name);
     else
         fputs("sparkguard: which program? for example: sparkguard python3 train.py\n", stderr);
     return EINVAL;
@@ -272,7 +273,10 @@ void launch_parse(struct launch *launch, int argc, char **argv)
             "job runs, 3 not allowed.",
     };
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */
-        suggest_option("sparkguard", &parser, argv);
+        if (argc > 1 && launch_subcommand_is_option(argv[1]) && (argc == 2 || strcmp(argv[1], "--report") != 0))
+            fprintf(stderr, "sparkguard: did you mean: sparkguard %s\n", argv[1] + 2);
+        else
+            suggest_option("sparkguard", &parser, argv);
         exit(LAUNCH_USAGE);
     }
 }

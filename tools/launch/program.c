@@ -148,6 +148,19 @@ bool launch_program_is_python(const char *name)
     return suffix != NULL && strcmp(suffix, ".py") == 0 && stat(name, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/* Returns the option for a word such as "limit=64G" or "SPARKGUARD_LIMIT=64G", NULL if it is none. */
+static char *option_of(const char *word)
+{
+    size_t length = strcspn(word, "=");
+    for (int i = 0; word[length] == '=' && i < SG_OPTION_COUNT; i++) {
+        const struct sg_option_info *info = &sg_option_table[i];
+        if ((strlen(info->name) == length && strncmp(word, info->name, length) == 0) ||
+            (strlen(info->variable) == length && strncmp(word, info->variable, length) == 0))
+            return text_format("--%s%s", info->name, word + length);
+    }
+    return NULL;
+}
+
 /* Returns what was probably meant by a program that cannot be run, NULL if nothing is near. */
 static char *probably_meant(const char *tool, const char *name, int failure)
 {
@@ -157,8 +170,13 @@ static char *probably_meant(const char *tool, const char *name, int failure)
     bool is_file = stat(name, &status) == 0 && S_ISREG(status.st_mode);
     if (launch_program_is_python(name))
         return text_format("%spython3 %s", before, name);
+    char *option = is_launcher && failure == ENOENT ? option_of(name) : NULL;
+    if (option != NULL)
+        return text_format("sparkguard %s", option);
     if (failure != ENOENT || strchr(name, '/') != NULL)
         return NULL;
+    if (strcmp(name, "python") == 0 && find_program("python3") != NULL)
+        return text_format("%spython3", before);
     if (is_file && access(name, X_OK) == 0)
         return text_format("%s./%s", before, name);
     const char *near = is_launcher ? launch_subcommand_near(name) : NULL;

@@ -72,8 +72,22 @@ int launch_subcommand(struct launch *launch, int argc, char **argv)
     return argc;
 }
 
+bool launch_subcommand_is_option(const char *word)
+{
+    bool is_option = false;
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++) /* --check and --set are this tool's */
+        is_option = is_option || (strncmp(word, "--", 2) == 0 && strcmp(word + 2, subcommands[i].name) == 0 &&
+                                  (subcommands[i].tool != NULL || strcmp(word, "--run") == 0));
+    return is_option;
+}
+
 const char *launch_subcommand_near(const char *word)
 {
+    static const char *const others[][2] = {
+        {"help", "--help"}, {"version", "--version"}, {"status", "report"}, {"monitor", "watch"}, {"limit", "set"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(word, others[i][0]) == 0)
+            return others[i][1];
     const char *names[SUBCOMMAND_COUNT];
     for (int i = 0; i < SUBCOMMAND_COUNT; i++)
         names[i] = subcommands[i].name;

@@ -46,6 +46,7 @@ def test_a_subcommand_is_the_tool_of_that_name(tools, tmp_path, word, tool, argu
         (["set", "--force"], "set: which job? for example: sparkguard set train limit=60G"),
         (["set", "train"], "set: which value? for example: sparkguard set train limit=60G"),
         (["--set", "train"], "--set: which value? for example: sparkguard --set train limit=60G"),
+        (["set", "limit=64G"], "set: which job? for example: sparkguard set train limit=60G"),
         (["set", "train", "limt=64G"], "set: limt=64G sets nothing; did you mean limit=64G? nothing is changed"),
         (["--set", "train", "reserv=64G"], "--set: reserv=64G sets nothing; did you mean reserve=64G? nothing is changed"),
         (["set", "train", "limit=much"], "set: limit=much is not limit=SIZE, reserve=SIZE or claim=SIZE; for example limit=60G or limit=none; nothing is changed"),
@@ -266,3 +267,48 @@ def test_the_next_step_after_a_refusal_is_worded_as_the_limit_was_given(tools, t
     done = run(tools, *shlex.split(words.replace("ASK", "/usr/bin/python3 ask.py")), cwd=tmp_path, **there)
     steps = re.findall(r"^try: (.+?)\d+\.\dM; a limit of", done.stdout + done.stderr, re.MULTILINE)
     assert steps == [said, said], done
+
+
+@pytest.mark.parametrize(
+    "words, status, said",
+    [
+        (["help"], 127, "cannot run help: No such file or directory; did you mean: sparkguard --help"),
+        (["version"], 127, "cannot run version: No such file or directory; did you mean: sparkguard --version"),
+        (["status"], 127, "cannot run status: No such file or directory; did you mean: sparkguard report"),
+        (["limit=64G", "true"], 127, "cannot run limit=64G: No such file or directory; did you mean: sparkguard --limit=64G"),
+        (["SPARKGUARD_DIR=/x", "true"], 127, "cannot run SPARKGUARD_DIR=/x: No such file or directory; did you mean: sparkguard --dir=/x"),
+        (["--limit=64 GiB", "true"], 2, "--limit=64 GiB: not a size; for example 64GiB; the program is not started"),
+        (["--limit=1,5G", "true"], 2, "--limit=1,5G: not a size; for example 1.5G; the program is not started"),
+        (["--limit=unlimited", "true"], 2, "--limit=unlimited: not a size; for example none; the program is not started"),
+        (["--limit=-1", "true"], 2, "--limit=-1: not a size; for example none; the program is not started"),
+        (["--reserve=-1", "true"], 2, "--reserve=-1: not a size; for example 12G; the program is not started"),
+        (["--limit=64GG", "true"], 2, "--limit=64GG: not a size; for example 64G; the program is not started"),
+        (["--wait=5 min", "true"], 2, "--wait=5 min: not a time; for example 5min; the program is not started"),
+        (["--oom-score-adj=5 0", "true"], 2, "--oom-score-adj=5 0: not a number from -1000 to 1000; for example 500; the program is not started"),
+    ],
+)
+def test_a_first_word_that_is_nearly_right_is_told_with_the_right_one(tools, tmp_path, words, status, said):
+    done = run(tools, "sparkguard", *words, cwd=tmp_path, PATH="/nonexistent:/usr/bin:/bin")
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", f"sparkguard: {said}\n")
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["sparkguard", "--watch"], "sparkguard: did you mean: sparkguard watch"),
+        (["sparkguard", "--report"], "sparkguard: did you mean: sparkguard report"),
+        (["sparkguard", "-h"], "sparkguard: did you mean --help?"),
+        (["sparkguard-report", "-h"], "sparkguard-report: did you mean --help?"),
+    ],
+)
+def test_an_option_that_is_none_leads_to_what_there_is(tools, tmp_path, words, said):
+    done = run(tools, *words, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.splitlines()[-1] == said
+
+
+def test_python_without_a_number_is_told_where_there_is_none(tools, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").symlink_to("/usr/bin/python3")
+    done = run(tools, "sparkguard", "python", "train.py", cwd=tmp_path, PATH=f"{tmp_path}/bin")
+    assert done.returncode == 127
+    assert done.stderr == "sparkguard: cannot run python: No such file or directory; did you mean: sparkguard python3\n"
