@@ -72,6 +72,9 @@ def test_a_narrow_window_scrolls_drawings_in_place_and_no_table(browser, page):
     assert shown.evaluate(wider) == []
     assert shown.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     assert shown.evaluate("document.querySelector('figure').scrollWidth") > 390
+    told = "getComputedStyle(document.querySelector('figure'), '::before').content"
+    assert "scroll it" in shown.evaluate(told), "nobody sees that a drawing which is cut goes on"
+    assert browser.open(page).evaluate(told) == "none"
 
 
 def test_the_browser_reads_what_was_written(browser, page):
