@@ -2,6 +2,7 @@
  * style.c - see style.h.
  */
 #include <langinfo.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -50,7 +51,7 @@ void style_flow(const struct style *style, size_t *column, const char *separator
 {
     static const char indent[] = "  ";
     size_t length = columns_of(piece);
-    if (*column > 0 && *column + strlen(separator) + length > style->columns) {
+    if (*column > 0 && *column + strlen(separator) + length >= style->columns) { /* a comma may follow */
         fprintf(style->stream, "%s\n%s", separator[0] == ',' ? "," : "", indent);
         *column = strlen(indent);
     } else if (*column > 0) {
@@ -78,4 +79,52 @@ void style_words(const struct style *style, size_t indent, enum style_colour col
         text += bytes;
     }
     fprintf(style->stream, "%s\n", style_colour_off(style, colour));
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+enum { MESSAGE_BYTES = 4096 };
+
+/* Ends lines at blanks, so that no word is cut at the width. */
+static void break_lines(char *text, size_t columns)
+{
+    size_t column = 0;
+    char *blank = NULL;
+    for (char *at = text; *at != '\0'; at++) {
+        column = *at == '\n' ? 0 : column + (((unsigned char)*at & 0xc0) != 0x80);
+        blank = *at == ' ' ? at : *at == '\n' ? NULL : blank;
+        if (column <= columns || blank == NULL)
+            continue;
+        *blank = '\n';
+        column = 0;
+        for (const char *rest = blank + 1; rest <= at; rest++)
+            column += ((unsigned char)*rest & 0xc0) != 0x80;
+        blank = NULL;
+    }
+}
+
+/* Writes to the terminal what stdio has of a message: whole lines, as a rule. Returns how much of it is written. */
+static ssize_t write_message(void *cookie, const char *text, size_t bytes)
+{
+    static char broken[MESSAGE_BYTES + 1];
+    struct winsize size;
+    bool has_width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    (void)cookie;
+    if (!has_width || bytes > MESSAGE_BYTES)
+        return write(STDERR_FILENO, text, bytes);
+    memcpy(broken, text, bytes);
+    broken[bytes] = '\0';
+    break_lines(broken, size.ws_col);
+    return write(STDERR_FILENO, broken, bytes); /* as many bytes: blanks became ends of lines */
+}
+
+void style_wrap_messages(void)
+{
+    static const cookie_io_functions_t functions = {.write = write_message};
+    static char buffer[MESSAGE_BYTES];
+    FILE *stream = isatty(STDERR_FILENO) == 1 ? fopencookie(NULL, "w", functions) : NULL;
+    if (stream == NULL)
+        return;
+    setvbuf(stream, buffer, _IOLBF, sizeof buffer);
+    stderr = stream;
 }

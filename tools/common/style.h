@@ -44,4 +44,8 @@ void style_flow(const struct style *style, size_t *column, const char *separator
  * between words, and further lines begin at `indent`. */
 void style_words(const struct style *style, size_t indent, enum style_colour colour, const char *text);
 
+/* Lets what this process prints on stderr wrap between words where that is a terminal: each line as a whole, at the
+ * width that the terminal then has. */
+void style_wrap_messages(void);
+
 #endif

@@ -18,6 +18,7 @@
 #include "launch/set.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
+#include "common/style.h"
 #include "common/tool.h"
 
 const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;
@@ -52,6 +53,7 @@ int main(int argc, char **argv)
     launch_pressure_inside(argv);
     launch_raise_inside(argv);
     check_answer_inside(argv);
+    style_wrap_messages();
     argc = launch_subcommand(&launch, argc, argv);
     launch_parse(&launch, argc, argv);
     if (launch.is_check && launch.complaints == 0)

@@ -410,10 +410,17 @@ static void put_advice(const struct model *model, const struct style *style)
         return;
     char *open_directory = find_open_directory(model);
     char *command = report_command(model);
-    fprintf(style->stream, "\n%s", style_colour_on(style, STYLE_DIM));
-    if (process != NULL)
-        fprintf(style->stream, "one process in depth: %s %" PRIu32, command, model_process_number(process));
-    else if (open_directory != NULL)
+    fputc('\n', style->stream);
+    if (process != NULL) {
+        char *advice = text_format("one process in depth: %s %" PRIu32, command, model_process_number(process));
+        if (model->hidden_jobs > 0)
+            advice =
+                text_format("%s; %zu more job%s: --all", advice, model->hidden_jobs, model->hidden_jobs > 1 ? "s" : "");
+        style_words(style, 0, STYLE_DIM, advice);
+        return;
+    }
+    fputs(style_colour_on(style, STYLE_DIM), style->stream);
+    if (open_directory != NULL)
         fprintf(style->stream, "programs do not use %s, because it is writable by all; fix it:\n  chmod o-w '%s'",
                 open_directory, open_directory);
     else
@@ -421,8 +428,6 @@ static void put_advice(const struct model *model, const struct style *style)
               "  sparkguard python3 train.py\n"
               "  LD_PRELOAD=libsparkguard.so python3 train.py",
               style->stream);
-    if (process != NULL && model->hidden_jobs > 0)
-        fprintf(style->stream, "; %zu more job%s: --all", model->hidden_jobs, model->hidden_jobs > 1 ? "s" : "");
     fprintf(style->stream, "%s\n", style_colour_off(style, STYLE_DIM));
 }
 

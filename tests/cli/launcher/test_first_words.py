@@ -1,12 +1,15 @@
 """What people type first: a subcommand, a script, another tool's name of an option, a word that is nearly right."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
+from lib import pty
 from lib.machine import GIB, Machine
 from screen import all_shown
 
@@ -312,3 +315,33 @@ def test_python_without_a_number_is_told_where_there_is_none(tools, tmp_path):
     done = run(tools, "sparkguard", "python", "train.py", cwd=tmp_path, PATH=f"{tmp_path}/bin")
     assert done.returncode == 127
     assert done.stderr == "sparkguard: cannot run python: No such file or directory; did you mean: sparkguard python3\n"
+
+
+def on_terminal(tools, folder, columns, *words):
+    """The rows that a command prints on a terminal of that width; 0: it has none."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    env = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder), "SPARKGUARD_DIR": str(folder / "live"), "SPARKGUARD_HISTORY": "off"}
+    process = subprocess.Popen([str(tools / words[0]), *words[1:]], env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:  # the terminal's other side is closed
+        pass
+    process.wait(60)
+    os.close(ours)
+    return re.sub(r"\x1b\[[\d;]*[mK]", "", shown.decode()).split("\r\n")
+
+
+HOLD_MUCH = "data = bytearray(90 << 20)"
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_messages_on_a_terminal_break_between_words(tools, tmp_path, columns):
+    for words in (["--limit=64", "true"], ["--limit", "128M", "/usr/bin/python3", "-S", "-c", HOLD_MUCH]):
+        wide, narrow = [on_terminal(tools, tmp_path, width, "sparkguard", *words) for width in (0, columns)]
+        assert max(map(len, narrow)) <= columns < max(map(len, wide)), narrow
+        figures = re.compile(r"\d[\dT.-]*( [KMG]i?B)?")
+        assert figures.sub("N", " ".join(narrow)) == figures.sub("N", " ".join(wide))
