@@ -19,8 +19,6 @@ void table_begin(struct table *table, const struct style *style, const struct ta
     scols_table_enable_ascii(table->table, !style->is_utf8);
     scols_table_enable_noencoding(table->table, 1); /* cells are escaped by text_printable() */
     scols_table_set_termforce(table->table, style->is_terminal ? SCOLS_TERMFORCE_ALWAYS : SCOLS_TERMFORCE_NEVER);
-    if (style->is_terminal)
-        scols_table_set_termwidth(table->table, style->columns);
     for (size_t i = 0; i < count; i++) {
         static const int flags[] = {[TABLE_NUMBERS] = SCOLS_FL_RIGHT,
                                     [TABLE_WORDS] = 0,
