@@ -270,7 +270,7 @@ quiet(unaccounted=live("context"))
     )
     for said, entry in sim.script_points(text, SGSIM_CONTEXT=COST, **sim.machine(SPARK)):
         assert abs((entry["unaccounted_bytes"] or 0) - said.unaccounted) <= NEAR
-        assert entry["domains"]["device"]["live_bytes"] == 0
+        assert (entry["domains"]["device"]["live_bytes"], entry["internal_faults"]) == (0, 0)
 
 
 @pytest.mark.parametrize("limit", range(7))
