@@ -115,6 +115,28 @@ CHILD_TEST(a_child_that_cannot_end_keeps_no_parent_alive)
     CHECK(is_chosen(0, 50 * MIB, NOW));
 }
 
+CHILD_TEST(who_would_not_end_itself_is_nobody_to_wait_for)
+{
+    static const struct {
+        enum sg_watchdog_choice watchdog;
+        bool is_observing, can_end;
+    } cases[] = {
+        {SG_WATCHDOG_TERM, false, true},
+        {SG_WATCHDOG_TERM, true, false},
+        {SG_WATCHDOG_WARN, false, false},
+        {SG_WATCHDOG_WARN, true, false},
+    };
+    begin();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct sg_registry_entry *entry = live(0, 0);
+        sg_options.watchdog = cases[i].watchdog;
+        sg_options.mode_observe = cases[i].is_observing;
+        sg_entry_set_own(entry);
+        sg_victim_publish();
+        CHECK_EQUAL(entry->watched_ns != 0, cases[i].can_end);
+    }
+}
+
 CHILD_TEST(what_a_child_shares_its_parents_end_does_not_free)
 {
     begin();
@@ -151,6 +173,7 @@ int main(void)
         cmocka_unit_test(a_stranger_does_not_end_for_a_family_that_holds_more),
         cmocka_unit_test(a_family_frees_all_that_it_holds),
         cmocka_unit_test(a_child_that_cannot_end_keeps_no_parent_alive),
+        cmocka_unit_test(who_would_not_end_itself_is_nobody_to_wait_for),
         cmocka_unit_test(what_a_child_shares_its_parents_end_does_not_free),
         cmocka_unit_test(a_child_of_an_entry_that_another_process_has_by_now_is_nobodys),
         cmocka_unit_test(entries_that_name_each_other_as_parents_hold_nobody_up),
