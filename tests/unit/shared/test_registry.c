@@ -150,6 +150,15 @@ CHILD_TEST(the_first_one_makes_the_ledger_and_takes_the_first_entry)
     CHECK(is_locked(0) && !is_locked(1));
 }
 
+CHILD_TEST(who_has_no_standard_descriptors_has_none_after_joining)
+{
+    fixture_say = dup(2);
+    CHECK(close(0) == 0 && close(1) == 0 && close(2) == 0);
+    join_shared();
+    for (int fd = 0; fd <= 2; fd++)
+        CHECK(fcntl(fd, F_GETFD) == -1);
+}
+
 CHILD_TEST(what_was_there_before_the_entry_is_in_it)
 {
     sg_own->slot.promised_bytes = 3 * MIB;
@@ -1112,6 +1121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_segment_a_process_decides_alone),
         cmocka_unit_test(the_first_one_makes_the_ledger_and_takes_the_first_entry),
+        cmocka_unit_test(who_has_no_standard_descriptors_has_none_after_joining),
         cmocka_unit_test(what_was_there_before_the_entry_is_in_it),
         cmocka_unit_test(nothing_of_the_last_owner_is_left_in_an_entry),
         cmocka_unit_test(who_leaves_counts_no_more_but_keeps_others_from_the_entry),
