@@ -150,4 +150,6 @@ def test_the_workflow_runs_the_targets_of_the_makefile():
     targets = "".join((ROOT / name).read_text() for name in ("Makefile", "scripts/package.mk", "tests/tests.mk"))
     for command in (word for words in commands.values() for word in words if word and word.startswith("make ")):
         assert re.search(rf"^{command.split()[1]}:", targets, re.MULTILINE), command
+    assert all(job["timeout-minutes"] <= 180 for job in jobs.values()), "one that hangs holds a runner for six hours"
+    assert "--verify-tag" in jobs["publish"]["steps"][-1]["run"], "gh would make a tag that is missing"
     assert workflow["permissions"] == {"contents": "read"} and jobs["publish"]["permissions"] == {"contents": "write"}
