@@ -6,6 +6,7 @@ Root file systems are made of this machine's files (bundles.py).
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -430,6 +431,9 @@ def test_a_limit_by_annotation_refuses_inside(engine, image, tmp_path):
     bundle.change(lambda config: config.update(annotations={"sparkguard.limit": "256M"}))
     status, stdout, stderr = engine.run(bundle)
     assert (status, stdout) == (0, "ok\nENOMEM\n") and "(SPARKGUARD_LIMIT)" in stderr
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (shown,) = re.findall(r"A container that is refused something prints so, with `(try: .*?)`", readme)
+    assert re.sub(r"[\d.]+", "N", stderr.splitlines()[-1]) == re.sub(r"[\d.]+", "N", shown)
 
 
 def test_an_allocator_of_the_image_stays_and_its_heap_is_guarded(engine, image, tmp_path):
