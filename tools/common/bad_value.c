@@ -22,7 +22,7 @@ static bool is_of_kind(const char *text, const char *example)
 }
 
 /* Returns the size or time that was probably meant: without blanks, with a point for a comma, and of a limit "none" for
- * other tools' words. NULL: it cannot be told. */
+ * other tools' words. NULL: it cannot be told, or the value can be read and is wrong otherwise. */
 static char *probably_meant(const char *name, const char *value, const char *example)
 {
     static const char *const unlimited[] = {"max", "unlimited", "infinity", "inf", "off", "no", "-1"};
@@ -38,7 +38,7 @@ static char *probably_meant(const char *name, const char *value, const char *exa
             *to++ = *from == ',' ? '.' : *from;
     *to = '\0';
     bool has_unit = last < '0' || last > '9';
-    return has_unit && is_of_kind(text, example) ? text : NULL;
+    return has_unit && strcmp(text, value) != 0 && is_of_kind(text, example) ? text : NULL;
 }
 
 void bad_value_say(const char *tool, const char *name, const char *value, const char *fault, const char *example,
