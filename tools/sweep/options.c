@@ -162,7 +162,7 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv)
     if (sweep->fits.path != NULL && (sweep->command != NULL || sweep->parameter_count > 0))
         refuse("--fits runs and measures nothing: give it no program and no --param");
     if (sweep->fits.path == NULL && sweep->command == NULL)
-        refuse("which program? for example: sparkguard-sweep -p batch=1,2,4 -- python train.py {batch}");
+        refuse("which program? for example: sparkguard-sweep -p batch=1,2,4 -- python3 train.py {batch}");
     if (sweep->command != NULL && sweep->parameter_count == 0)
         refuse("which values? for example: --param batch=1,2,4,8");
     defaults_take("sparkguard-sweep");

@@ -158,8 +158,9 @@ const char *sweep_plan(struct sweep *sweep)
         if (count > SWEEP_CONFIGURATIONS)
             return "more than 4096 configurations";
         if (sweep->command[0] != NULL && !is_in_command(sweep, &sweep->parameter[i]))
-            return text_format("{%s} does not occur in the command, so its values would make no difference",
-                               sweep->parameter[i].name);
+            return text_format("{%s} does not occur in the command, so its values would make no difference; for "
+                               "example: python3 train.py --%s {%s}",
+                               sweep->parameter[i].name, sweep->parameter[i].name, sweep->parameter[i].name);
     }
     sweep->run = tool_allocate(count, sizeof *sweep->run);
     sweep->run_count = count;

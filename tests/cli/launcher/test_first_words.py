@@ -303,6 +303,8 @@ def test_a_first_word_that_is_nearly_right_is_told_with_the_right_one(tools, tmp
         (["sparkguard", "--report"], "sparkguard: did you mean: sparkguard report"),
         (["sparkguard", "-h"], "sparkguard: did you mean --help?"),
         (["sparkguard-report", "-h"], "sparkguard-report: did you mean --help?"),
+        (["sparkguard-sweep"], "sparkguard-sweep: which program? for example: sparkguard-sweep -p batch=1,2,4 -- python3 train.py {batch}"),
+        (["sparkguard-sweep", "-p", "n=1..4", "true"], "sparkguard-sweep: {n} does not occur in the command, so its values would make no difference; for example: python3 train.py --n {n}"),
     ],
 )
 def test_an_option_that_is_none_leads_to_what_there_is(tools, tmp_path, words, said):
@@ -346,3 +348,9 @@ def test_messages_on_a_terminal_break_between_words(tools, tmp_path, columns):
         assert max(map(len, narrow)) <= columns < max(map(len, wide)), narrow
         figures = re.compile(r"\d[\dT.-]*( [KMG]i?B)?")
         assert figures.sub("N", " ".join(narrow)) == figures.sub("N", " ".join(wide))
+
+
+def test_a_model_that_is_not_here_is_told_with_what_a_model_is(tools, tmp_path):
+    done = run(tools, "sparkguard-sweep", "--fits", "Qwen/Qwen3-8B", cwd=tmp_path)
+    said = "No such file or directory; MODEL is a folder with a model's files, one of them, or its shape, for example 8B"
+    assert (done.returncode, done.stderr) == (3, f"sparkguard-sweep: Qwen/Qwen3-8B: {said}\n")

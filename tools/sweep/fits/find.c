@@ -295,7 +295,12 @@ bool fits_model_read(struct fits_model *model, const char *path)
     if (stat(path, &status) != 0 && fits_is_shape(path))
         return fits_read_shape(model, path);
     if (stat(path, &status) != 0)
-        return fits_model_fail(model, "%s", strerror(errno));
+        return fits_model_fail(model,
+                               errno == ENOENT
+                                   ? "%s; MODEL is a folder with a model's files, one of them, or its shape, "
+                                     "for example 8B"
+                                   : "%s",
+                               strerror(errno));
     if (S_ISDIR(status.st_mode))
         return read_folder(model, path);
     bool is_read = read_file(model, path, dirname(text_copy(path, SIZE_MAX)));
