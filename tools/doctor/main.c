@@ -13,6 +13,7 @@
 #include "launch/check/check.h"
 #include "model/defaults.h"
 #include "common/option.h"
+#include "common/style.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -121,6 +122,7 @@ int main(int argc, char **argv)
     struct request request = {0};
     check_answer_inside(argv);
     tool_begin(argv, DOCTOR_EXIT_USAGE);
+    style_wrap_messages();
     tool_memory_status = TOOL_UNWRITTEN;
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
         suggest_option("sparkguard-doctor", &parser, argv);

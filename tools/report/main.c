@@ -294,6 +294,7 @@ int main(int argc, char **argv)
     struct request request = {.scope.wants_unguarded = true};
     check_answer_inside(argv); /* a page has what sparkguard-doctor finds of the library */
     tool_begin(argv, REPORT_USAGE);
+    style_wrap_messages();
     tool_memory_status = REPORT_UNTRUSTED;
     request.directories = tool_allocate((size_t)argc, sizeof *request.directories);
     request.scope.directories = request.directories;
