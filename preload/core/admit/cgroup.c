@@ -258,30 +258,50 @@ static uint64_t unexplained_of(const char *text)
     return sg_snapshot_unexplained(text, "kernel", explained, SG_ARRAY_LENGTH(explained));
 }
 
-/* Reads the bytes of a level that count as used. If the files cannot be read any more, the last figure grows by what
- * this process is granted. False: they could never be read. */
-static bool read_used(struct level *level)
+/* Reads the bytes of a cgroup that count as used; of v2 also what no counter explains. False: it cannot be read. */
+static bool read_usage(const char *directory, bool is_v2, uint64_t *used_bytes, uint64_t *unexplained_bytes)
 {
-    const char *text = read_file(path_of(level), level->is_v2 ? "memory.current" : "memory.usage_in_bytes");
-    uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
-    if (text == NULL) {
-        level->used_bytes += granted > level->granted_bytes ? granted - level->granted_bytes : 0;
-        level->granted_bytes = granted;
-        return level->has_been_read;
-    }
+    const char *text = read_file(directory, is_v2 ? "memory.current" : "memory.usage_in_bytes");
+    if (text == NULL)
+        return false;
     uint64_t used = sg_text_read_number(&text);
     uint64_t cache = 0;
-    text = read_file(path_of(level), "memory.stat");
-    if (text != NULL && level->is_v2)
+    text = read_file(directory, "memory.stat");
+    if (text != NULL && is_v2)
         cache = sg_text_read_field(text, "active_file", 0) + sg_text_read_field(text, "inactive_file", 0) +
                 sg_text_read_field(text, "slab_reclaimable", 0);
     else if (text != NULL)
         cache = sg_text_read_field(text, "total_active_file", 0) + sg_text_read_field(text, "total_inactive_file", 0);
-    level->used_bytes = used > cache ? used - cache : 0;
-    level->unexplained_bytes = text != NULL && level->is_v2 ? unexplained_of(text) : 0;
-    level->granted_bytes = granted;
-    level->has_been_read = true;
+    *used_bytes = used > cache ? used - cache : 0;
+    *unexplained_bytes = text != NULL && is_v2 ? unexplained_of(text) : 0;
     return true;
+}
+
+/* Reads the bytes of a level that count as used. If the files cannot be read any more, the last figure grows by what
+ * this process is granted. False: they could never be read. */
+static bool read_used(struct level *level)
+{
+    uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
+    if (read_usage(path_of(level), level->is_v2, &level->used_bytes, &level->unexplained_bytes))
+        level->has_been_read = true;
+    else
+        level->used_bytes += granted > level->granted_bytes ? granted - level->granted_bytes : 0;
+    level->granted_bytes = granted;
+    return level->has_been_read;
+}
+
+void sg_cgroup_visit_path(const char *path, sg_cgroup_visit *visit, void *data)
+{
+    visit_levels("/sys/fs/cgroup", path, true, visit, data);
+    visit_levels("/sys/fs/cgroup/unified", path, true, visit, data);
+    visit_levels("/sys/fs/cgroup/memory", path, false, visit, data);
+}
+
+bool sg_cgroup_read(const char *directory, bool is_v2, uint64_t *hard_limit_bytes, uint64_t *used_bytes)
+{
+    uint64_t unexplained;
+    *hard_limit_bytes = sg_cgroup_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes");
+    return read_usage(directory, is_v2, used_bytes, &unexplained);
 }
 
 bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out)

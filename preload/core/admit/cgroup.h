@@ -21,6 +21,14 @@ void sg_cgroup_visit_all(sg_cgroup_visit *visit, void *data);
 /* The number in a file of such a directory; SG_UNKNOWN: "max", or it cannot be read. */
 uint64_t sg_cgroup_limit(const char *directory, const char *file);
 
+/* Calls `visit` for the cgroup `path` of another process, and for each above it, the lowest first, below every mount
+ * where it may be. */
+void sg_cgroup_visit_path(const char *path, sg_cgroup_visit *visit, void *data);
+
+/* Reads the hard limit of such a directory (SG_UNKNOWN: none), and what of its usage no reclaim gives back. False:
+ * there is no such cgroup, or its usage cannot be read. */
+bool sg_cgroup_read(const char *directory, bool is_v2, uint64_t *hard_limit_bytes, uint64_t *used_bytes);
+
 /* Reads the usage of the levels that sg_cgroup_find found last, and appends them as constraints to a valid snapshot.
  * Call it after sg_snapshot_refresh. */
 void sg_cgroup_refresh(struct sg_snapshot *snapshot);
