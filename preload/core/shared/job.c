@@ -51,7 +51,7 @@ static void mark_dead(void)
     uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC);
     if (begin < sg_load_relaxed(&not_before_ns) || sg_seccomp_is_on())
         return;
-    sg_registry_mark_dead_of_job();
+    sg_registry_mark_dead_in_passing(true);
     uint64_t end = sg_clock_ns(CLOCK_MONOTONIC);
     sg_store_relaxed(&not_before_ns, end + 10 * (end - begin));
 }

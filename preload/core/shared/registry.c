@@ -229,14 +229,14 @@ static uint32_t mark_dead(int fd)
 
 /* The decision lock is not held here, so this process may move to another registry meanwhile. The locks on that file
  * say nothing about the entries of this one: the registry is compared again after the file was opened. */
-void sg_registry_mark_dead_of_job(void)
+void sg_registry_mark_dead_in_passing(bool is_of_job_only)
 {
     struct sg_registry *registry = sg_entry_shared_registry();
     long fd = registry != NULL ? sg_registry_file_open(O_RDONLY) : -ENOENT;
     if (fd < 0)
         return;
     if (sg_registry_file_is_same(&own.file, (int)fd) && registry == sg_entry_shared_registry())
-        (void)sg_registry_mark_dead_in(registry, (int)fd, &sg_own->slot.job_hash);
+        (void)sg_registry_mark_dead_in(registry, (int)fd, is_of_job_only ? &sg_own->slot.job_hash : NULL);
     (void)sg_sys_close((int)fd);
 }
 

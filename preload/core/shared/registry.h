@@ -73,9 +73,9 @@ bool sg_registry_check_place(void);
  * sg_registry_check_place, this process may leave a registry whose file was removed. */
 bool sg_registry_reap(void);
 
-/* Marks the dead entries of this process's job only. Does not leave a registry whose file was removed. Any thread, any
- * time. */
-void sg_registry_mark_dead_of_job(void);
+/* Marks the dead entries, or those of this process's job only. Does not leave a registry whose file was removed. Any
+ * thread, any time. */
+void sg_registry_mark_dead_in_passing(bool is_of_job_only);
 
 /* Marks the dead entries of a registry: those of the job with the hash *job, or of all jobs if `job` is NULL. `fd`: the
  * registry's file, whose locks tell. Returns how many it marked. */
