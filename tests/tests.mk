@@ -180,7 +180,7 @@ NOT_EMULATED := $(addprefix tests/,preload/heap/test_heap.py preload/heap/test_s
 # Files that cannot run there: the kernel's figures for a process, which bound its promises, have qemu's own memory in them; other users may
 # not read the emulator; a claim and a helper are the launcher's, which is this machine's; of many files each process counts its own part
 # there, why is not known.
-NOT_EMULATED += $(addprefix tests/preload/,machine/test_promises.py machine/test_job_users.py machine/test_claim_loss.py machine/test_claims_named.py \
+NOT_EMULATED += $(addprefix tests/preload/,machine/test_promises.py machine/test_container_promises.py machine/test_job_users.py machine/test_claim_loss.py machine/test_claims_named.py \
     machine/test_on_refusal.py mmap/test_commits.py mmap/test_many_files.py)
 # Of some of them make qualify runs more (tests/lib/target.py).
 EMULATED := $(filter-out $(NOT_EMULATED),$(wildcard tests/preload/*/test_*.py tests/sim/*/test_*.py)) tests/qualification/test_signals.py

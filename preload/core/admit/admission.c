@@ -449,8 +449,10 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     sg_store(&sg_own->slot.live_bytes, sg_ledger_live_bytes());
     sg_peers_advance();
     sg_segment_write_through();
-    if (is_sampled)
+    if (is_sampled) {
         sg_timeline_sample();
+        sg_headroom_tell_host();
+    }
     if (is_locked)
         sg_lock_release(&sg_decision_lock, &lock);
     request->granted_bytes = 0;

@@ -4,6 +4,7 @@
 #include "admit/headroom.h"
 
 #include "admit/bounds.h"
+#include "admit/containers.h"
 #include "base/pages.h"
 #include "base/atomics.h"
 #include "base/compiler.h"
@@ -175,7 +176,7 @@ uint64_t sg_headroom_taken(uint32_t constraint, uint32_t parts)
         taken += sg_entry_own_landed(!is_machine) - state.landed[!is_machine];
     uint64_t promised = sg_ledger_promised_bytes(), touched = sg_headroom_last.snapshot.at[constraint].touched_bytes;
     if ((parts & SG_HEADROOM_PROMISES) != 0)
-        promised += others->held_bytes;
+        promised += others->held_bytes + (is_machine ? sg_containers.promised_bytes : 0);
     taken += promised > touched ? promised - touched : 0;
     if ((parts & SG_HEADROOM_NO_CLAIMS) == 0)
         taken += others->claimed_bytes;
@@ -419,6 +420,7 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
     sg_peers_sum(&sg_headroom_last.peers, device, is_closely, reads_claims ? sg_claims_read : NULL);
     if (reads_claims)
         sg_claims_keep();
+    sg_containers_read(&sg_headroom_last.snapshot, is_closely);
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
     sg_job_take_left_peak();
@@ -447,9 +449,22 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
     return true;
 }
 
+void sg_headroom_tell_host(void)
+{
+    const struct sg_peer_sums *others = &sg_headroom_last.peers.machine;
+    if (sg_entry_shared_own() == NULL) /* decides alone, or observes */
+        return;
+    uint64_t flight = sg_headroom_under_way(others, sg_entry_own_flight(false), SG_HEADROOM_FLIGHT);
+    uint64_t promised = sg_ledger_promised_bytes() + others->held_bytes;
+    promised = sg_above(promised, sg_headroom_last.snapshot.at[0].touched_bytes) + flight;
+    if (sg_containers_publish(sg_headroom_limit_bytes(), sg_headroom_job_bytes(0), promised))
+        sg_registry_mark_dead_in_passing(false); /* the next sums are without theirs */
+}
+
 static void publish(void)
 {
     publish_machine();
+    sg_headroom_tell_host();
     sg_timeline_sample();
 }
 

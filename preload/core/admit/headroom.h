@@ -57,6 +57,10 @@ void sg_headroom_look(bool is_closely);
  * is published has the last ones, and no request is admitted by a snapshot without new ones. */
 void sg_headroom_watch(void);
 
+/* In a container: tells the host what its processes have promised, by the last snapshot and what this process has been
+ * granted since (containers.h). */
+void sg_headroom_tell_host(void);
+
 /* Returns the limit of this process in bytes: by sparkguard --set, else SPARKGUARD_LIMIT; 0: none. Stores it in the
  * slot, and adds an event if sparkguard --set has changed it. */
 uint64_t sg_headroom_own_limit_bytes(void);

@@ -3,6 +3,7 @@
  */
 #include "admit/holder.h"
 
+#include "admit/containers.h"
 #include "admit/headroom.h"
 #include "base/atomics.h"
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 #include "base/procfs.h"
 #include "base/seccomp.h"
 #include "base/syscall.h"
+#include "shared/decision_lock.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
 
@@ -247,6 +249,26 @@ static bool is_of_another_user(uint32_t pid)
     return user >= 0 && user != sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
 }
 
+/* Appends the container that has promised the most, if that is more than `least_bytes`: no figure of the kernel shows
+ * it. Apart: only such a refusal pays for its stack. */
+static SG_APART bool add_container(struct sg_text *text, uint64_t least_bytes)
+{
+    char name[sizeof sg_containers.most_name];
+    struct sg_lock_state lock;
+    uint64_t bytes = sg_load_relaxed(&sg_containers.most_bytes);
+    if (bytes <= least_bytes || !sg_lock_acquire_within(&sg_decision_lock, &lock, SEARCH_NS))
+        return false;
+    memcpy(name, sg_containers.most_name, sizeof name);
+    sg_lock_release(&sg_decision_lock, &lock);
+    make_printable(name);
+    sg_text_add(text, "; largest other: container ");
+    sg_text_add(text, name);
+    sg_text_add(text, ", ");
+    sg_text_add_size(text, bytes);
+    sg_text_add(text, " promised");
+    return true;
+}
+
 void sg_holder_add(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
 {
     bool is_machine = answer->reason == SG_REASON_RESERVE || answer->reason == SG_REASON_FLOOR;
@@ -258,6 +280,8 @@ void sg_holder_add(struct sg_text *text, const struct sg_request *request, const
     find_guarded(&largest, answer);
     if (is_machine && answer->cgroup_bytes == 0)
         find_unguarded(&largest);
+    if (is_machine && answer->cgroup_bytes == 0 && add_container(text, largest.bytes))
+        return;
     if (largest.bytes == whole / 64)
         return;
     sg_text_add(text, "; largest other: ");

@@ -1,0 +1,263 @@
+/*
+ * containers.c - see containers.h.
+ */
+#include "admit/containers.h"
+
+#include "admit/cgroup.h"
+#include "base/atomics.h"
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "base/directory.h"
+#include "base/file.h"
+#include "base/options.h"
+#include "base/pages.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "sparkguard_figures.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+#define PAUSE_NS UINT64_C(250000000)
+#define CLOSE_PAUSE_NS UINT64_C(5000000)
+#define READ_NS UINT64_C(10000000)
+#define PUBLISH_NS UINT64_C(100000000)
+#define PUBLISH_AGAIN_NS UINT64_C(1000000000)
+#define LEAST_BYTES (UINT64_C(1) << 20) /* smaller promises do not count, and smaller changes can wait */
+#define MUCH_BYTES (UINT64_C(64) << 20)
+
+enum { NAMES_MOST = 8192, WORDS_BYTES = 2048, BUFFER_BYTES = 4096, LEVELS_MOST = 256, DEPTH_MOST = 16 };
+
+struct sg_containers sg_containers;
+
+/* A cgroup above a container, in one reading. */
+struct level {
+    uint64_t name; /* a hash of its directory */
+    uint64_t limit_bytes, used_bytes;
+    uint64_t counted_bytes; /* of containers below it */
+    bool is_there;
+};
+
+static struct level levels[LEVELS_MOST];
+
+/* One reading of the folder. */
+struct reading {
+    struct sg_snapshot *snapshot;
+    struct sg_containers found;
+    uint64_t until_ns; /* by the thread's clock */
+    uint32_t seen, levels;
+    bool has_no_descriptor;
+};
+
+static uint64_t read_ns, cost_ns;
+
+/* ---- the cgroups above a container ------------------------------------------------------------------------------- */
+
+struct walk {
+    struct reading *reading;
+    const char *path;
+    struct level *at[DEPTH_MOST], *lowest;
+    uint32_t depth;
+    bool is_there, is_beyond; /* of this mount; more levels than can be remembered */
+};
+
+/* Returns the level of a directory, read once in a reading; NULL: there are too many. */
+static struct level *find_level(struct reading *reading, const char *directory, bool is_v2)
+{
+    uint64_t name = UINT64_C(0xCBF29CE484222325);
+    for (const char *at = directory; *at != '\0'; at++)
+        name = (name ^ (unsigned char)*at) * UINT64_C(0x100000001B3);
+    for (uint32_t i = 0; i < reading->levels; i++)
+        if (levels[i].name == name)
+            return &levels[i];
+    if (reading->levels == LEVELS_MOST)
+        return NULL;
+    struct level *level = &levels[reading->levels++];
+    *level = (struct level){.name = name};
+    level->is_there = sg_cgroup_read(directory, is_v2, &level->limit_bytes, &level->used_bytes);
+    return level;
+}
+
+static void visit_level(const char *directory, const char *path, bool is_v2, void *data)
+{
+    struct walk *walk = data;
+    bool is_lowest = strcmp(path, walk->path) == 0;
+    if (!is_lowest && !walk->is_there)
+        return;
+    struct level *level = find_level(walk->reading, directory, is_v2);
+    if (is_lowest)
+        walk->is_there = level != NULL && level->is_there;
+    if (is_lowest && walk->is_there)
+        walk->lowest = level;
+    if (level == NULL || walk->depth == DEPTH_MOST)
+        walk->is_beyond = true;
+    else if (level->is_there)
+        walk->at[walk->depth++] = level;
+}
+
+/* The part of a promise that the container's cgroups allow; it counts in them from now on. 0: the cgroup is gone. */
+static uint64_t take_part(struct reading *reading, const char *path, uint64_t promised_bytes)
+{
+    struct walk walk = {.reading = reading, .path = path};
+    uint64_t machine_bytes = reading->snapshot->at[0].limit_bytes, left = UINT64_MAX;
+    sg_cgroup_visit_path(path, visit_level, &walk);
+    if (walk.lowest == NULL || walk.is_beyond)
+        return 0;
+    for (uint32_t i = 0; i < walk.depth; i++) {
+        const struct level *level = walk.at[i];
+        if (level->limit_bytes < machine_bytes)
+            left = sg_smaller(left, sg_above(sg_above(level->limit_bytes, level->used_bytes), level->counted_bytes));
+    }
+    if (left == UINT64_MAX)
+        left = sg_above(walk.lowest->used_bytes, walk.lowest->counted_bytes);
+    uint64_t bytes = sg_smaller(promised_bytes, left);
+    for (uint32_t i = 0; i < walk.depth; i++)
+        walk.at[i]->counted_bytes += bytes;
+    return bytes;
+}
+
+/* ---- the files --------------------------------------------------------------------------------------------------- */
+
+/* What the container says that its processes have promised. 0: it says nothing, or has said so too long ago. */
+static uint64_t read_figures(struct reading *reading, int folder, const char *name)
+{
+    struct sg_figures figures;
+    struct stat info = {0};
+    long fd = sg_sys_openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    reading->has_no_descriptor |= fd == -EMFILE || fd == -ENFILE;
+    if (fd < 0)
+        return 0;
+    bool is_good = sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink == 1 &&
+                   info.st_size == sizeof figures &&
+                   sg_sys_pread((int)fd, &figures, sizeof figures, 0) == sizeof figures &&
+                   figures.magic == SG_FIGURES_MAGIC && figures.version == SG_FIGURES_VERSION;
+    (void)sg_sys_close((int)fd);
+    /* A time to come is as old as can be. */
+    return is_good && sg_clock_ns(CLOCK_MONOTONIC) - figures.time_ns <= SG_FIGURES_AGE_NS ? figures.promised_bytes : 0;
+}
+
+/* Reads what root says of a container: two lines, each of which ends with a zero here. Returns the second; NULL: there
+ * are none. */
+static const char *read_words(int folder, const char *name, char words[WORDS_BYTES])
+{
+    static char file[NAME_MAX + 2];
+    struct sg_text text = sg_text_begin(file, sizeof file);
+    sg_text_add(&text, ".");
+    sg_text_add(&text, name);
+    long fd = sg_sys_openat(folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    long got = fd >= 0 ? sg_sys_pread((int)fd, words, WORDS_BYTES - 1, 0) : fd;
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    words[got > 0 ? got : 0] = '\0';
+    char *first = strchr(words, '\n'), *second = first != NULL ? strchr(first + 1, '\n') : NULL;
+    if (second == NULL || words[0] != '/' || first == words + 1) /* the highest cgroup is the machine's */
+        return NULL;
+    *first = *second = '\0';
+    return first + 1;
+}
+
+static bool visit(int folder, const char *name, void *context)
+{
+    static char words[WORDS_BYTES];
+    struct reading *reading = context;
+    if (name[0] == '.')
+        return true;
+    uint64_t bytes = read_figures(reading, folder, name);
+    const char *container = bytes >= LEAST_BYTES ? read_words(folder, name, words) : NULL;
+    if (container != NULL && reading->snapshot->at[0].limit_bytes == 0)
+        sg_snapshot_refresh(reading->snapshot); /* the first one: the machine's size is not known yet */
+    bytes = container != NULL ? take_part(reading, words, bytes) : 0;
+    reading->found.promised_bytes += bytes;
+    if (bytes > reading->found.most_bytes) {
+        struct sg_text text = sg_text_begin(reading->found.most_name, sizeof reading->found.most_name);
+        sg_text_add(&text, container);
+        reading->found.most_bytes = bytes;
+    }
+    return ++reading->seen < NAMES_MOST && !reading->has_no_descriptor &&
+           sg_clock_ns(CLOCK_THREAD_CPUTIME_ID) < reading->until_ns;
+}
+
+/* Where there are no containers, nothing is written that a thread without the lock may read (holder.c). */
+static void keep(const struct sg_containers *found)
+{
+    sg_containers.promised_bytes = found->promised_bytes;
+    if (memcmp(sg_containers.most_name, found->most_name, sizeof found->most_name) != 0)
+        memcpy(sg_containers.most_name, found->most_name, sizeof found->most_name);
+    sg_store_relaxed(&sg_containers.most_bytes, found->most_bytes);
+}
+
+void sg_containers_read(struct sg_snapshot *snapshot, bool is_closely)
+{
+    static char path[2 * SG_PATH_CAPACITY], buffer[BUFFER_BYTES];
+    const uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
+    struct reading reading = {.snapshot = snapshot};
+    struct stat info = {0};
+    if (read_ns != 0 &&
+        now - read_ns < (is_closely ? sg_larger(CLOSE_PAUSE_NS, 5 * cost_ns) : sg_larger(PAUSE_NS, 50 * cost_ns)))
+        return;
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, SG_PROMISES_DIR);
+    int folder = sg_directory_open(path, &info);
+    reading.has_no_descriptor = folder == -EMFILE || folder == -ENFILE;
+    cost_ns = 0;
+    if (folder >= 0 && (info.st_mode & S_IWGRP) == 0) {
+        const uint64_t begin_ns = sg_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        reading.until_ns = begin_ns + READ_NS;
+        sg_directory_visit(folder, buffer, sizeof buffer, visit, &reading);
+        cost_ns = sg_clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns;
+    }
+    if (folder >= 0)
+        (void)sg_sys_close(folder);
+    if (reading.has_no_descriptor && now - read_ns <= SG_FIGURES_AGE_NS)
+        return; /* what was read last is the best that is known */
+    read_ns = now;
+    keep(&reading.found);
+}
+
+/* ---- in a container ---------------------------------------------------------------------------------------------- */
+
+/* Writes the figures into the file, if it is there. */
+static long write_figures(const struct sg_figures *figures)
+{
+    static char path[SG_PATH_CAPACITY + sizeof SG_FIGURES_NAME + 1];
+    struct stat info = {0};
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.dir);
+    sg_text_add(&text, "/" SG_FIGURES_NAME);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    long result = sg_sys_fstat((int)fd, &info);
+    if (result == 0) /* in a directory that others write, it may be a file of this user's with another name */
+        result = S_ISREG(info.st_mode) && info.st_nlink == 1 && info.st_size == sizeof *figures
+                     ? sg_file_write_at((int)fd, figures, sizeof *figures, 0)
+                     : -EPERM;
+    (void)sg_sys_close((int)fd);
+    return result;
+}
+
+bool sg_containers_publish(uint64_t limit_bytes, uint64_t live_bytes, uint64_t promised_bytes)
+{
+    static uint64_t published_ns, published_bytes, answered_ns;
+    static bool has_none;
+    const uint64_t now = sg_clock_ns(CLOCK_MONOTONIC), age = now - published_ns;
+    const uint64_t change = sg_above(promised_bytes, published_bytes) + sg_above(published_bytes, promised_bytes);
+    const struct sg_figures figures = {.magic = SG_FIGURES_MAGIC,
+                                       .version = SG_FIGURES_VERSION,
+                                       .time_ns = now,
+                                       .limit_bytes = limit_bytes,
+                                       .live_bytes = live_bytes,
+                                       .promised_bytes = promised_bytes};
+    bool is_due = age >= PUBLISH_AGAIN_NS || (age >= PUBLISH_NS && change >= LEAST_BYTES) || change >= MUCH_BYTES;
+    if (has_none || sg_options.has_default_dir || !is_due) /* the runtime names the directory */
+        return false;
+    has_none = write_figures(&figures) == -ENOENT;
+    published_ns = now;
+    published_bytes = promised_bytes;
+    if (has_none || now - answered_ns < PUBLISH_AGAIN_NS)
+        return false;
+    answered_ns = now;
+    return true;
+}
