@@ -44,7 +44,7 @@ class Runtime:
     def __init__(self, build, folder):
         self.program, self.folder = build / "sparkguard-runtime", folder
         self.told, self.next, self.log = folder / "told", folder / "next", folder / "log"
-        self.shared, self.containers = folder / "shared", folder / "containers"
+        self.shared, self.containers, self.promises = folder / "shared", folder / "containers", folder / "promises"
         self.shared.mkdir(mode=0o700)
         self.next.write_text(NEXT.format(told=self.told))
         self.next.chmod(0o755)
@@ -81,6 +81,8 @@ class Runtime:
     def end(self):
         for name in self.mounted():
             subprocess.run(["umount", "--lazy", self.containers / name], check=True)
+        for shown in [path for path in self.promises.glob("*") if os.path.ismount(path)]:
+            subprocess.run(["umount", "--lazy", shown], check=True)
 
 
 @pytest.fixture

@@ -241,6 +241,18 @@ static char *pods_directory(const struct container *container, const json_t *use
     return runtime_own_of_pod(settings, &container->document, user, pod);
 }
 
+/* Has the host count what the processes of a container's own directory, or of its pod's, promise. The cgroup of a pod
+ * is the one above its containers'. */
+static void publish(const struct container *container, const char *own, bool is_pods)
+{
+    char *cgroup = runtime_record_cgroup(container->document.root, container->settings->is_rootless);
+    char *slash = cgroup != NULL ? strrchr(cgroup, '/') : NULL;
+    if (is_pods && slash != NULL)
+        *slash = '\0';
+    /* Where that cannot be had, the host counts none of its promises. */
+    (void)runtime_own_publish(container->settings, own, cgroup, container->name);
+}
+
 /* Mounts the library, and the directory that is shared, the pod's or the container's own. */
 static void mount_both(struct container *container)
 {
@@ -251,9 +263,10 @@ static void mount_both(struct container *container)
     char *state = state_folder(settings, arguments, arguments->id), *own = NULL;
     bool is_free = !runtime_record_is_anothers(settings->containers, arguments->id, state);
     if (!container->sharing.is_usable && is_free) {
-        own = pods_directory(container, user);
-        if (own == NULL)
-            own = runtime_own_prepare(settings, &container->document, user, arguments->id);
+        char *pods = pods_directory(container, user);
+        own = pods != NULL ? pods : runtime_own_prepare(settings, &container->document, user, arguments->id);
+        if (own != NULL)
+            publish(container, own, pods != NULL);
     }
     (void)runtime_document_number(&container->document, json_object_get(user, "uid"), &uid);
     (void)runtime_document_number(&container->document, json_object_get(user, "gid"), &gid);
@@ -399,6 +412,7 @@ void runtime_container_delete(const struct runtime_settings *settings, const str
     if (!runtime_record_is_anothers(settings->containers, arguments->id, state))
         runtime_own_keep(settings, arguments->id);
     runtime_record_remove(settings->containers, arguments->id, state, arguments->is_forced);
+    runtime_own_unpublish(settings->containers, arguments->id);
 }
 
 /* ---- exec ------------------------------------------------------------------------------------------------------------- */

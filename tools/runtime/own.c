@@ -18,6 +18,7 @@
 #include "common/text.h"
 #include "runtime/runtime.h"
 #include "sparkguard_abi.h"
+#include "sparkguard_figures.h"
 
 /* The directories of ended containers that are kept, for the report; younger ones than YOUNG_SECONDS may be in the
  * making. */
@@ -92,6 +93,104 @@ char *runtime_own_of_pod(const struct runtime_settings *settings, const struct r
         return NULL;
     return runtime_own_prepare(settings, config, user, pod);
 }
+
+/* ---- what a container tells the host ----------------------------------------------------------------------------- */
+
+/* Returns the folder beside that of records in which the host's programs find what containers have promised. */
+static char *promises_of(const char *containers)
+{
+    const char *slash = strrchr(containers, '/');
+    return text_format("%.*s/promises", slash != NULL ? (int)(slash - containers) : 0, containers);
+}
+
+/* Makes the file of figures anew in a container's own directory, for the directory's owner. A name that the container
+ * has put there before makes way. Returns a descriptor, or -1. */
+static int make_figures(int own)
+{
+    const struct sg_figures none = {0};
+    struct stat status;
+    char *temporary = text_format("." SG_FIGURES_NAME ".%d", (int)getpid());
+    int fd = openat(own, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    bool is_good = fd >= 0 && fstat(own, &status) == 0 && fchmod(fd, 0644) == 0 &&
+                   fchown(fd, status.st_uid, status.st_gid) == 0 && write(fd, &none, sizeof none) == sizeof none &&
+                   renameat(own, temporary, own, SG_FIGURES_NAME) == 0;
+    if (fd >= 0 && !is_good) {
+        (void)unlinkat(own, temporary, 0);
+        close(fd);
+    }
+    return is_good ? fd : -1;
+}
+
+/* Takes a container's figures out of the folder. */
+static void hide(int folder, const char *name)
+{
+    char *path = text_format("/proc/self/fd/%d/%s", folder, name);
+    for (int i = 0; i < 16 && umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0; i++)
+        ;
+    (void)unlinkat(folder, name, 0);
+    (void)unlinkat(folder, text_format(".%s", name), 0);
+}
+
+/* Mounts a file of figures in the folder, for reading alone. */
+static bool show(int folder, const char *name, int figures)
+{
+    char *from = text_format("/proc/self/fd/%d", figures), *to = text_format("/proc/self/fd/%d/%s", folder, name);
+    int place = openat(folder, name, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
+    if (place >= 0)
+        close(place);
+    return place >= 0 && mount(from, to, NULL, MS_BIND, NULL) == 0 &&
+           mount(NULL, to, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
+}
+
+/* Writes root's words about a container: all of them or none. */
+static bool write_words(int folder, const char *name, const char *words)
+{
+    char *file = text_format(".%s", name), *temporary = text_format("..%s.%d", name, (int)getpid());
+    int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    bool is_good = fd >= 0 && fchmod(fd, 0644) == 0 && write(fd, words, strlen(words)) == (ssize_t)strlen(words) &&
+                   renameat(folder, temporary, folder, file) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (fd >= 0 && !is_good)
+        (void)unlinkat(folder, temporary, 0);
+    return is_good;
+}
+
+bool runtime_own_publish(const struct runtime_settings *settings, const char *own, const char *cgroup, const char *name)
+{
+    const char *file = strrchr(own, '/') + 1;
+    bool is_known = cgroup != NULL && cgroup[0] == '/' && strpbrk(cgroup, "\n") == NULL;
+    int folder = settings->is_rootless ? -1 : runtime_record_open_folder(promises_of(settings->containers));
+    if (folder < 0)
+        return false;
+    int directory = is_known ? open(own, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    int figures = directory >= 0 ? make_figures(directory) : -1;
+    hide(folder, file); /* of an earlier container with this id */
+    bool is_good =
+        figures >= 0 && show(folder, file, figures) && write_words(folder, file, text_format("%s\n%s\n", cgroup, name));
+    if (figures >= 0 && !is_good)
+        hide(folder, file);
+    const int opened[] = {folder, directory, figures};
+    for (size_t i = 0; i < sizeof opened / sizeof opened[0]; i++)
+        if (opened[i] >= 0)
+            close(opened[i]);
+    return is_good;
+}
+
+void runtime_own_unpublish(const char *containers, const char *id)
+{
+    struct stat status;
+    char *path = promises_of(containers), *record = text_format("%s/%s.json", containers, id);
+    if (!runtime_record_is_name(id) || lstat(record, &status) == 0)
+        return;
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder >= 0) {
+        hide(folder, id);
+        close(folder);
+    }
+}
+
+/* ---- what is left of ended containers ---------------------------------------------------------------------------- */
 
 /* Removes a directory with the files in it; those of a container that was mounted go with their tmpfs. */
 static void remove_own(const char *containers, int above, const char *id)
@@ -179,6 +278,7 @@ static bool is_ended(int above, const char *name, time_t *changed)
     return status.st_ctime + YOUNG_SECONDS <= time(NULL);
 }
 
+/* Removes the directories of ended containers but the `kept` that ended last. */
 static void sweep(const char *containers, size_t kept)
 {
     static struct ended ended[SCANNED_MAX];
@@ -200,9 +300,28 @@ static void sweep(const char *containers, size_t kept)
         close(above);
 }
 
+/* Takes the figures of containers without a record out: `run` ends without a delete. */
+static void sweep_promises(const char *containers)
+{
+    int folder = open(promises_of(containers), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), seen = 0;
+    DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
+    if (list == NULL && folder >= 0)
+        close(folder);
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL && seen < SCANNED_MAX; seen++) {
+        struct stat status;
+        char *words = text_format(".%s", entry->d_name);
+        if (entry->d_name[0] != '.' && fstatat(folder, words, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            status.st_ctime + YOUNG_SECONDS <= time(NULL))
+            runtime_own_unpublish(containers, entry->d_name);
+    }
+    if (list != NULL)
+        closedir(list);
+}
+
 void runtime_own_sweep(const char *containers)
 {
     sweep(containers, KEPT);
+    sweep_promises(containers);
 }
 
 void runtime_own_keep(const struct runtime_settings *settings, const char *id)

@@ -176,10 +176,17 @@ char *runtime_own_prepare(const struct runtime_settings *settings, const struct 
  * NULL also if that is another user. */
 char *runtime_own_of_pod(const struct runtime_settings *settings, const struct runtime_document *config,
                          const json_t *user, const char *pod);
+/* Makes the file in such a directory by which its processes tell the host what they have promised, mounts it in
+ * CONTAINERS/../promises, and writes beside it the cgroup and the name of the container or pod. Returns whether it
+ * could. */
+bool runtime_own_publish(const struct runtime_settings *settings, const char *own, const char *cgroup,
+                         const char *name);
+/* Takes that of a container without a record away. */
+void runtime_own_unpublish(const char *containers, const char *id);
 /* Copies the records in CONTAINERS/ID to HISTORY/ID, if the administrator has named a history: what a container that
  * has ended can have put there is bounded, and so is the number of containers. */
 void runtime_own_keep(const struct runtime_settings *settings, const char *id);
-/* Removes the directories of containers without a record, but for the 16 that ended last. */
+/* Removes the directories of containers without a record, but for the 16 that ended last, and what they published. */
 void runtime_own_sweep(const char *containers);
 
 /* ---- edit.c: what is changed in a configuration ---- */
