@@ -193,3 +193,53 @@ LEFT = {"linear": 4, "managed": 4, "pinned": 4, "create": 6, "piece": 10, "growt
 def test_call_that_was_left_leaves_nothing_that_others_would_wait_for(sim, call, places):
     done = sim.values([sim.program("cuda_left"), call], SPARKGUARD_LIMIT="200M")
     assert done.left >= places
+
+
+BESIDE = PROGRAM[: PROGRAM.index("int main(")].replace("#include <pthread.h>", "#include <pthread.h>\n#include <semaphore.h>") + r"""
+static sem_t begun, may_end;
+
+static void stay(void)
+{
+    sem_post(&begun);
+    sem_wait(&may_end);
+}
+
+static void *take_slowly(void *context)
+{
+    cuCtxSetCurrent(context);
+    return (void *)(size_t)take(40 << 20);
+}
+
+int main(void)
+{
+    CUcontext context;
+    CUdeviceptr p;
+    pthread_t thread;
+    void *other;
+    signal(SIGUSR1, on_signal);
+    cuInit(0);
+    cuDevicePrimaryCtxRetain(&context, 0);
+    cuCtxSetCurrent(context);
+    if (cuMemAlloc(&p, 30 << 20) != 0 || cuMemFree(p) != 0)
+        return 1;
+    sgsim_inside("cuMemAlloc_v2", 1, stay);
+    pthread_create(&thread, NULL, take_slowly, context);
+    sem_wait(&begun);
+    sgsim_inside("cuStreamSynchronize", 1, interrupt);
+    if (sigsetjmp(back, 1) == 0)
+        cuStreamSynchronize(NULL);
+    int large = take(70 << 20);
+    sem_post(&may_end);
+    pthread_join(thread, &other);
+    printf("large %d\nother %d\n", large, (int)(size_t)other);
+    return 0;
+}
+"""
+
+
+def test_thread_that_jumped_out_of_a_call_takes_only_its_own_bytes_out_of_flight(sim):
+    """Another thread's request stays in flight, whatever the thread has taken before."""
+    parts = [sim.build / "sim" / name for name in ("libcuda.so.1", "libcudart.so.13")]
+    program = sim.compile("program", BESIDE, "-O1", "-pthread", f"-isystem{header_path().parent}", *map(str, parts))
+    done = sim.values([program], SPARKGUARD_LIMIT="100M")
+    assert (done.large, done.other) == (OUT_OF_MEMORY, 0)
