@@ -244,7 +244,7 @@ static char *least_of(const struct run *run)
     if (!is_limit && run->headroom_bytes == SG_UNKNOWN)
         return text_format("had a peak of %s", text_size(run->peak_bytes));
     return text_format("at its tightest %s of %s were left%s", text_size(is_limit ? of_limit : run->headroom_bytes),
-                       is_limit ? "its limit" : "room", run->running_count > 0 ? " so far" : "");
+                       is_limit ? "room in its limit" : "room", run->running_count > 0 ? " so far" : "");
 }
 
 /* Returns the verdict on a run that nobody killed. */

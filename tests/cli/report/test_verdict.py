@@ -196,7 +196,7 @@ def test_the_verdict_on_each_end_is_golden(make, report):
 
 RUNNING = [
     ({}, "ok", "still running, at its tightest 40.0 GiB of room were left so far"),
-    ({"slot.limit_bytes": 41 * GIB}, "ok", "still running, at its tightest 1.0 GiB of its limit were left so far"),
+    ({"slot.limit_bytes": 41 * GIB}, "ok", "still running, at its tightest 1.0 GiB of room in its limit were left so far"),
 ]
 
 
