@@ -171,17 +171,16 @@ EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)
 # Files that take minutes or tens of seconds there (seconds of two processors, alone): CI leaves them to make qualify POINTS=5, which
 # runs all. machine, machine_limit and machine_registry 328, memory_files 201, sanitizers 143, fork 120, uncounted 103, spark 93, options 93,
 # gpu_programs 88, heap 87, helpers 79, stress 73, faults 73, reserve 69, meminfo 66, every_call 66, counting 57,
-# pool_threads 53, pools 46, refusal 38.
-NOT_EMULATED := $(addprefix tests/,preload/heap/test_heap.py preload/heap/test_stress.py preload/mmap/test_memory_files.py \
+# pool_threads 53, pools 46, refusal 38, many_files some hundred.
+NOT_EMULATED := $(addprefix tests/,preload/heap/test_heap.py preload/heap/test_stress.py preload/mmap/test_memory_files.py preload/mmap/test_many_files.py \
     $(addprefix preload/machine/,test_bounds.py test_claims.py test_pressure.py test_set.py test_machine.py test_machine_limit.py test_machine_registry.py test_options.py) \
     $(addprefix preload/process/,test_fork.py test_helpers.py test_faults.py test_sanitizers.py) \
     $(addprefix sim/counting/,test_counting.py test_pool_forerunners.py test_pool_room.py test_pool_threads.py test_pools.py test_uncounted.py) \
     $(addprefix sim/limits/,test_meminfo.py test_refusal.py test_reserve.py test_spark.py) $(addprefix sim/calls/,test_every_call.py test_gpu_programs.py))
 # Files that cannot run there: the kernel's figures for a process, which bound its promises, have qemu's own memory in them; other users may
-# not read the emulator; a claim and a helper are the launcher's, which is this machine's; of many files each process counts its own part
-# there, why is not known.
+# not read the emulator; a claim and a helper are the launcher's, which is this machine's.
 NOT_EMULATED += $(addprefix tests/preload/,machine/test_promises.py machine/test_container_promises.py machine/test_job_users.py machine/test_claim_loss.py machine/test_claims_named.py \
-    machine/test_on_refusal.py mmap/test_commits.py mmap/test_many_files.py)
+    machine/test_on_refusal.py mmap/test_commits.py)
 # Of some of them make qualify runs more (tests/lib/target.py).
 EMULATED := $(filter-out $(NOT_EMULATED),$(wildcard tests/preload/*/test_*.py tests/sim/*/test_*.py)) tests/qualification/test_signals.py
 cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user (TOUCHED=1: what a change touched)
