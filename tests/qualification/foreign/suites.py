@@ -181,8 +181,9 @@ test -s page.png; head -c 8 page.png | cksum
 # ---- stressors that check what they did -----------------------------------------------------------------------------------------
 
 STRESSORS = (
-    "bigheap brk clone context daemon exec fork futex madvise malloc memfd mlock mmap mmapfork mprotect mremap msync munmap "
-    "pthread remap sem shm shm-sysv sigsegv stack switch userfaultfd vfork vm vm-rw zombie"
+    "bigheap brk clone context daemon exec fault fork futex madvise malloc mcontend memfd memthrash mincore mlock mmap mmapaddr mmapfixed "
+    "mmapfork mmapmany mprotect mremap msync munmap pthread remap rmap secretmem sem shm shm-sysv sigsegv stack stackmmap switch tmpfs "
+    "userfaultfd vfork vm vm-addr vm-rw vm-segv vm-splice zombie"
 )
 BOUNDS = {
     "bigheap": ["--bigheap-ops", "3000"],
@@ -472,7 +473,7 @@ SUITES = {
     "dask-cluster": Suite("a cluster of two dask workers", python_says(DASK)),
     "tensorflow": Suite("TensorFlow trains a small model", python_says(TENSORFLOW)),
     "jax": Suite("JAX trains a small model", python_says(JAX)),
-    "stress-ng": Suite("31 stressors with --verify", stress),
+    "stress-ng": Suite("45 stressors with --verify", stress),
     "glibc": Suite("glibc's own tests of malloc, nptl, posix and stdlib that build alone", programs_of(FOREIGN / "glibc/bin", 120)),
     "mimalloc": Suite("mimalloc's own tests, also where it is the program's malloc", programs_of(FOREIGN / "mimalloc/bin", 300, STRESS)),
     "qemu-x86_64": Suite("qemu-system of x86-64 boots a kernel and works", qemu("x86_64")),
