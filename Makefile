@@ -38,7 +38,7 @@ CROSS_FLAGS := -isystem .deps/$(CROSS)/include
 CROSS_LDFLAGS := -L.deps/$(CROSS)/lib -Wl,-rpath-link,.deps/$(CROSS)/lib
 endif
 
-CUDA_HOME ?= $(shell scripts/install-deps --cuda-home 2>/dev/null)
+CUDA_HOME ?= $(eval CUDA_HOME := $(shell scripts/install-deps --cuda-home 2>/dev/null))$(CUDA_HOME)
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 IS_GCC := $(shell $(CC) --version 2>/dev/null | grep -qi clang || echo yes)
 

@@ -205,6 +205,16 @@ def test_makefile_says_nothing_of_a_compiler_that_is_not_there_yet(tmp_path, mac
     assert done.stdout.splitlines()[0] == "scripts/install-deps build demo"
 
 
+def test_makefile_looks_for_the_headers_once(tmp_path):
+    """Each file is compiled with them: a search for each would cost more than the dry run."""
+    starts = tmp_path / "starts"
+    (tmp_path / "bash").write_text(f'echo "$*" >>{starts}\n')  # what each bash runs first
+    env = {k: v for k, v in os.environ.items() if k != "CUDA_HOME"} | {"BASH_ENV": str(tmp_path / "bash")}
+    done = subprocess.run(["make", "-n", "library", f"BUILD={tmp_path}"], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count(" -isystem ") > 50
+    assert starts.read_text().splitlines().count("--cuda-home") == 1
+
+
 # ---- the one line of the build ----
 
 
