@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launch/inside.h"
@@ -22,6 +23,12 @@
 #include "sparkguard_abi.h"
 
 #define VARIABLE_WANTED "SPARKGUARD_WANTED_BYTES"
+
+/* After a question that is in no record the helper rests so long, or until looking for it has taken a twentieth of the
+ * time: who shares the registry can ask again and again. */
+#define REST_NS INT64_C(100000000)
+#define REST_MOST_NS INT64_C(1000000000)
+#define REST_PART 19
 
 /* Says once that the command fails: it may never have worked. */
 static void complain_once(int status)
@@ -56,6 +63,7 @@ struct helper {
     int64_t told_ns;      /* time of the latest question that the command has run for; at first of the helper's start */
     int64_t latest_ns;    /* of a question since */
     uint64_t asked_bytes; /* the most that such a question wants; 0: there is none */
+    int64_t rest_ns;      /* the time until which the helper looks at no record (CLOCK_MONOTONIC) */
 };
 
 /* Takes the question in a record of another job. */
@@ -73,6 +81,20 @@ static void look_at(int fd, const struct sg_slot *slot, void *data)
     helper->asked_bytes = bytes > helper->asked_bytes ? bytes : helper->asked_bytes;
 }
 
+/* Looks for the question in the records, if it is not too soon for that. */
+static void look(struct helper *helper)
+{
+    int64_t left_ns = helper->rest_ns - tool_clock_ns(CLOCK_MONOTONIC);
+    const struct timespec rest = {.tv_nsec = left_ns > 0 && left_ns < REST_MOST_NS ? left_ns : 0};
+    (void)nanosleep(&rest, NULL);
+    int64_t begin_ns = tool_clock_ns(CLOCK_MONOTONIC);
+    helper->asked_bytes = 0;
+    launch_each_record(helper->directory, true, look_at, helper);
+    int64_t end_ns = tool_clock_ns(CLOCK_MONOTONIC), pause_ns = REST_PART * (end_ns - begin_ns);
+    pause_ns = pause_ns < REST_NS ? REST_NS : pause_ns >= REST_MOST_NS ? REST_MOST_NS - 1 : pause_ns;
+    helper->rest_ns = helper->asked_bytes == 0 ? end_ns + pause_ns : 0;
+}
+
 /* Called on the library's thread. Returns how long the program still has: it has answered when the command ends. Who
  * shares the registry can ask in anybody's name, and for any number of bytes: what counts is in the records of this
  * user and of root. */
@@ -82,8 +104,7 @@ static uint64_t answer(uint64_t wanted_bytes, void *data)
     (void)wanted_bytes;
     int64_t now_ns = tool_now_ns();
     helper->told_ns = helper->told_ns < now_ns ? helper->told_ns : now_ns; /* the clock may have been set back */
-    helper->asked_bytes = 0;
-    launch_each_record(helper->directory, true, look_at, helper);
+    look(helper);
     if (helper->asked_bytes == 0)
         return 0;
     helper->told_ns = helper->latest_ns;

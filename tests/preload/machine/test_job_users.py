@@ -1,12 +1,15 @@
 """Whose job it is: one name of two users means two jobs, "@name" one job of all, and a job that root began stays root's."""
 
+import ctypes
 import os
+import platform
 import struct
 import subprocess
 import time
 
 import pytest
 from giving import GIVES, HOLD, entry_flags
+from lib.ledger import BEGIN, ENTRY, ENTRY_BYTES, Segment
 from lib.machine import needs_root
 from lib.waiting import wait_until
 
@@ -154,3 +157,23 @@ def test_a_command_runs_for_no_question_that_a_member_has_forged(place, who, tmp
     assert said.read_text() == ""
     for tenant in (server, own):
         assert tenant.process.poll() is None
+
+
+def test_questions_that_a_member_forges_again_and_again_make_a_helper_look_ten_times_a_second(place, who):
+    """The helper rests after each, however soon the next one comes: a busy machine makes that no shorter."""
+    place.holder("malloc 1M", prefix=[place.guard.build / "sparkguard", "--quiet", "--job=server", "--on-pressure=true"], preload=(), **who(ALICE))
+    wait_until(lambda: any(flags & GIVES for flags in entry_flags(place)))
+    (helper,) = [number for number in place.ledger.taken() if place.ledger.get("flags", number) & GIVES]
+    word = ctypes.c_void_p(place.ledger.map.address + BEGIN + helper * ENTRY_BYTES + ENTRY["pressure_asked"][0])
+    futex = {"x86_64": 202, "aarch64": 98}[platform.machine()]
+    answers = {}  # with a time at which it was the last one
+
+    def ask_again():
+        place.ledger.put("pressure_asked", place.ledger.get("pressure_asked", helper) + 1, helper)
+        Segment.LIBC.syscall(futex, word, 1, 1 << 30)  # FUTEX_WAKE
+        now = time.monotonic()
+        answers.setdefault(place.ledger.get("pressure_answered", helper), now)
+        return len(answers) == 13
+
+    wait_until(ask_again, step=0)
+    assert time.monotonic() - sorted(answers.values())[2] >= 0.9  # ten answers came since then: nine rests lie between them
