@@ -288,6 +288,20 @@ def test_what_is_told_is_told_again_while_nothing_changes(inside):
     holder.kill()
 
 
+@pytest.mark.skipif(IS_EMULATED, reason="a lease is the kernel's own")
+def test_who_holds_the_file_holds_up_no_program(inside):
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with open(inside.file, "rb", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        holder = inside.holder("malloc 1G free 0 malloc 1G")
+        assert set(holder.answers) == {"ok"}
+        assert fcntl.fcntl(file, fcntl.F_GETLEASE) != fcntl.F_RDLCK, "it was asked for"
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        wait_until(lambda: inside.has(GIB))
+    signal.signal(signal.SIGIO, before)
+
+
 @pytest.mark.parametrize("kind", ["nothing", "a link", "two names", "another size", "a pipe", "a folder", "a limit on files"])
 def test_a_program_runs_on_and_changes_nothing_else_whatever_is_there(inside, tmp_path, kind):
     prefix, other = (), tmp_path / "other"
