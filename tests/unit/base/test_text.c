@@ -69,6 +69,16 @@ PLAIN_TEST(times_are_gmtimes)
     }
 }
 
+PLAIN_TEST(fields_are_found_by_their_whole_names)
+{
+    static const char text[] = "MemFree:        12 kB\nUid:\t1000\t1000\nactive_file_old 5\nactive_file 7\n";
+    assert_int_equal(sg_text_read_field(text, "MemFree:", 99), 12);
+    assert_int_equal(sg_text_read_field(text, "Uid:", 99), 1000);
+    assert_int_equal(sg_text_read_field(text, "active_file", 99), 7);
+    assert_int_equal(sg_text_read_field(text, "Free:", 99), 99);
+    assert_int_equal(sg_text_read_field("", "MemFree:", 99), 99);
+}
+
 CHILD_TEST(files_are_read_whole_or_cut)
 {
     char buffer[16];
@@ -104,6 +114,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_dropped),
         cmocka_unit_test(numbers_are_read),
         cmocka_unit_test(times_are_gmtimes),
+        cmocka_unit_test(fields_are_found_by_their_whole_names),
         cmocka_unit_test(files_are_read_whole_or_cut),
         cmocka_unit_test(reading_leaves_no_descriptor_and_no_errno),
     };
