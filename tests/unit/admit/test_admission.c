@@ -14,6 +14,7 @@
 #include "account/ledger.h"
 #include "base/options.h"
 #include "admit/headroom.h"
+#include "admit/refusal.h"
 #include "shared/peers.h"
 #include "shared/segment.h"
 #include "account/thread_record.h"
@@ -900,6 +901,19 @@ CHILD_TEST(a_refusal_is_counted_recorded_and_said_once_a_second)
                    "request\n");
 }
 
+CHILD_TEST(the_last_line_tells_how_many_more_were_refused_in_which_time)
+{
+    uint64_t then_ns = clock_ns() - 125 * UINT64_C(1000000000);
+    unsigned long minutes = 0, seconds = 0;
+    begin(10 * GIB);
+    sg_own->domain[SG_DOMAIN_DEVICE].refused_count = 36838;
+    sg_refusal_last.reported_ns = then_ns;
+    sg_refusal_report_rest();
+    CHECK_EQUAL(sscanf(said(), "sparkguard: and 36,838 more refused in %lu min %lu s", &minutes, &seconds), 2);
+    CHECK(minutes * 60 + seconds >= 125 && minutes * 60 + seconds <= (clock_ns() - then_ns) / 1000000000);
+    CHECK(seconds < 60);
+}
+
 CHILD_TEST(small_refusals_are_all_counted_but_recorded_once_a_second)
 {
     begin(0);
@@ -975,6 +989,7 @@ int main(void)
         cmocka_unit_test(a_debt_is_refilled_too),
         cmocka_unit_test(near_the_end_of_the_grace_a_thread_gets_what_it_needs_and_no_more),
         cmocka_unit_test(a_refusal_is_counted_recorded_and_said_once_a_second),
+        cmocka_unit_test(the_last_line_tells_how_many_more_were_refused_in_which_time),
         cmocka_unit_test(small_refusals_are_all_counted_but_recorded_once_a_second),
         cmocka_unit_test(a_forked_child_decides_anew),
     };
