@@ -404,7 +404,7 @@ thread.join()
     assert is_near(there["anon"], SIZE) and is_near(there["mapped"], 0) and is_near(there["heap"], 0), there
 
 
-# ---- files that have no disk behind them, and no seals ----
+# ---- memory that the kernel itself does not see ----
 
 SECRET = """
 libc.mmap.restype = ctypes.c_void_p

@@ -33,16 +33,16 @@ static bool is_huge_file(int fd, const struct stat *info)
            (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
 }
 
-/* Whether a file without seals is on a file system that has no other place for its pages: ramfs, memfd_secret. No disk
- * is behind those, so most files need no fstatfs. */
-static bool is_kept_in_memory(int fd, const struct stat *info)
+/* Whether a file is of memfd_secret: its pages are memory that nothing takes back. The file system is asked of a file
+ * that looks like one, because the answer of others may come from a server. */
+static bool is_secret_file(int fd, const struct stat *info)
 {
     struct statfs file_system = {0};
-    return S_ISREG(info->st_mode) && major(info->st_dev) == 0 && sg_sys_fstatfs(fd, &file_system) == 0 &&
-           ((uint64_t)file_system.f_type == RAMFS_MAGIC || (uint64_t)file_system.f_type == SECRETMEM_MAGIC);
+    bool may_be = info->st_mode == (S_IFREG | 0600) && info->st_blocks == 0 && major(info->st_dev) == 0;
+    return may_be && sg_sys_fstatfs(fd, &file_system) == 0 && (uint64_t)file_system.f_type == SECRETMEM_MAGIC;
 }
 
-/* Whether the pages of a file are memory: tmpfs, memfd, hugetlbfs, /dev/zero, ramfs, memfd_secret. Only the first three
+/* Whether the pages of a file are memory: tmpfs, memfd, hugetlbfs, /dev/zero, memfd_secret. Only the first three
  * have seals, and sandboxes allow F_GET_SEALS. */
 static bool is_memory_file(int fd, bool *is_huge, struct stat *info)
 {
@@ -50,7 +50,7 @@ static bool is_memory_file(int fd, bool *is_huge, struct stat *info)
     if (sg_sys_fstat(fd, info) != 0)
         return false;
     if (!has_seals)
-        return (S_ISCHR(info->st_mode) && info->st_rdev == makedev(1, 5)) || is_kept_in_memory(fd, info);
+        return (S_ISCHR(info->st_mode) && info->st_rdev == makedev(1, 5)) || is_secret_file(fd, info);
     *is_huge = is_huge_file(fd, info);
     return *is_huge || S_ISREG(info->st_mode);
 }
