@@ -215,7 +215,7 @@ def test_0_is_none_in_every_place_and_told_once(tools, tmp_path, value):
 
 @pytest.mark.parametrize("value", ["none", "0"])
 def test_a_limit_of_0_in_the_file_of_defaults_is_no_limit(tools, tmp_path, value):
-    words = ["/usr/bin/python3", "-S", "-c", "print(len(bytearray(900 << 20)))"]
+    words = ["/usr/bin/python3", "-S", "-c", "print(len(bytearray(100 << 20)))"]
     for text, is_refused in ((f"limit = {value}\n", False), (f"limit = {value}\nlimit = 64M\n", True)):
         said = lines_of(tools, tmp_path, *words, file=OWN_CONF, text=text, LD_PRELOAD=str(tools / "libsparkguard.so"))
         assert any("refused" in line for line in said) == is_refused, said
