@@ -111,8 +111,8 @@ def test_there_is_colour_on_a_terminal(busy, watch):
 
 
 def test_nothing_runs_yet_and_then_something_does(live, report, watch):
-    with watch(QUICK) as terminal:
-        terminal.shows("no guarded program runs now")
+    with watch(QUICK, columns=60) as terminal:
+        terminal.shows("^nothing guarded runs now; try: sparkguard python3 train\\.py$")
         live(7, 3)
         assert pids(terminal.shows("python train")) == [7]
 

@@ -168,7 +168,7 @@ static void put_list(struct watch *watch, const struct style *style)
         return;
     if (watch->filter[0] == '\0') {
         fputs(watch->is_in_depth ? "this job does not run any more; Esc goes back\n"
-                                 : "no guarded program runs now; try: sparkguard python3 train.py\n",
+                                 : "nothing guarded runs now; try: sparkguard python3 train.py\n",
               style->stream);
         return;
     }
