@@ -202,7 +202,7 @@ static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "Advanced:", ADVANCED},
     {"library", SET_TEXT(library), "FILE", 0,
      "preload FILE instead of the libsparkguard.so that belongs to this launcher", ADVANCED},
-    {"quiet", KEY_QUIET, NULL, 0, "no summary at the end", COMMON},
+    {"quiet", KEY_QUIET, NULL, 0, "no line at the start, no summary at the end", COMMON},
     {"jail", KEY_JAIL, "SIZE", 0,
      "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
      "managed memory, and the guard bounds device memory (cudaMalloc)",

@@ -175,6 +175,15 @@ static const struct argp parser = {
            "not written.",
 };
 
+/* Returns whether a word is that of an option, without its dashes: "last". */
+static bool is_option(const char *word)
+{
+    for (const struct argp_option *option = options; option->name != NULL; option++)
+        if (word != NULL && strcmp(option->name, word) == 0)
+            return true;
+    return false;
+}
+
 static void say_nothing_matches(const struct model *model, const struct model_scope *scope)
 {
     fputs("sparkguard-report: ", stderr);
@@ -184,13 +193,16 @@ static void say_nothing_matches(const struct model *model, const struct model_sc
         fputs("no job", stderr);
     if (scope->job != NULL)
         fprintf(stderr, scope->pid != 0 ? " of a job %s" : " %s", scope->job);
-    fprintf(stderr, "%s on record in %s%s%s; sparkguard-report --all shows what is\n",
-            scope->since_ns != 0 ? " since then" : "",
+    fprintf(stderr, "%s on record in %s%s%s; ", scope->since_ns != 0 ? " since then" : "",
             scope->directory_count > 0 ? scope->directories[0] : model->directories[0].path,
             scope->directory_count > 1 ? " and the others"
             : model->history != NULL   ? " or "
                                        : "",
             model->history != NULL ? model->history : "");
+    if (is_option(scope->job))
+        fprintf(stderr, "did you mean --%s?\n", scope->job);
+    else
+        fputs("sparkguard-report --all shows what is\n", stderr);
 }
 
 /* Returns the exit status, after messages about what could not be shown. */

@@ -358,3 +358,9 @@ def test_a_model_that_is_not_here_is_told_with_what_a_model_is(tools, tmp_path):
     done = run(tools, "sparkguard-sweep", "--fits", "Qwen/Qwen3-8B", cwd=tmp_path)
     said = "No such file or directory; MODEL is a folder with a model's files, one of them, or its shape, for example 8B"
     assert (done.returncode, done.stderr) == (3, f"sparkguard-sweep: Qwen/Qwen3-8B: {said}\n")
+
+
+def test_an_option_of_the_report_without_its_dashes_is_told(tools, tmp_path):
+    (tmp_path / "live").mkdir()
+    done = run(tools, "sparkguard", "report", "last", cwd=tmp_path, SPARKGUARD_DIR=str(tmp_path / "live"))
+    assert (done.returncode, done.stderr) == (1, f"sparkguard-report: no job last on record in {tmp_path}/live; did you mean --last?\n")
