@@ -93,8 +93,8 @@ static void say_found(struct finding *finding, const struct shared_memory *large
     }
     if (largest->count > 1)
         snprintf(others, sizeof others, " (and %zu more)", largest->count - 1);
-    finding_say(finding, FINDING_WARNING, NULL, "%s%s may grow to %s, but only %s more can be taken.", largest->path,
-                others, size, room);
+    finding_say(finding, FINDING_WARNING, NULL, "%s%s may grow to %s, but the room is only %s.", largest->path, others,
+                size, room);
     if (strcmp(largest->path, MACHINES_OWN) == 0)
         finding->fix = text_format("sudo mount -o remount,size=%" PRIu64 "M " MACHINES_OWN,
                                    bytes_add(largest->used_bytes, room_bytes / 2) >> 20);

@@ -52,7 +52,7 @@ PRESENT = [
     ("page-cache", lambda t: t.meminfo(**{"MemFree": 20 * GIB, "Active(file)": 60 * GIB}), "warning", "64.0 GiB of page cache and 20.0 GiB", "sync && echo 1 | sudo tee /proc/sys/vm/drop_caches"),
     ("huge-pages", lambda t: t.meminfo(HugePages_Total=512, HugePages_Free=500, Hugetlb=GIB), "warning", "1.0 GiB are set aside as huge pages, 1000.0 MiB", "nr_hugepages"),
     ("huge-pages", lambda t: t.meminfo(Hugetlb=64 * GIB), "danger", "64.0 GiB are set aside", "nr_hugepages"),
-    ("shared-memory", lambda t: mount_shm(t, "rw,nosuid,size=125829120k"), "warning", "/dev/shm may grow to 120.0 GiB, but only 91.0 GiB more can be taken", "sudo mount -o remount,size=46592M /dev/shm"),
+    ("shared-memory", lambda t: mount_shm(t, "rw,nosuid,size=125829120k"), "warning", "/dev/shm may grow to 120.0 GiB, but the room is only 91.0 GiB", "sudo mount -o remount,size=46592M /dev/shm"),
     ("shared-memory", lambda t: mount_shm(t, "rw,size=90%"), "warning", "/dev/shm may grow to 108.0 GiB", "remount"),
     ("shared-memory", lambda t: mount_shm(t, "rw", "size=200g", "rw,size=64m"), "warning", "/ct/0/shm may grow to 200.0 GiB, but", "docker run --shm-size="),
     ("shared-memory", lambda t: mount_shm(t, "rw,size=110g", "size=0"), "warning", "/ct/0/shm (and 1 more) may grow to ", "docker run --shm-size="),
