@@ -51,7 +51,7 @@ void style_flow(const struct style *style, size_t *column, const char *separator
 {
     static const char indent[] = "  ";
     size_t length = columns_of(piece);
-    if (*column > 0 && *column + strlen(separator) + length >= style->columns) { /* a comma may follow */
+    if (*column > 0 && *column + strlen(separator) + length > style->columns) {
         fprintf(style->stream, "%s\n%s", separator[0] == ',' ? "," : "", indent);
         *column = strlen(indent);
     } else if (*column > 0) {

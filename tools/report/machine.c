@@ -100,12 +100,13 @@ static void put_other_directories(const struct model *model, const struct style 
     style_flow(style, &column, "", STYLE_YELLOW, "guarded programs of other users are not counted here:");
     for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY && model->other_directories[i] != NULL; i++) {
         char *name = text_printable(model->other_directories[i], style->is_utf8);
-        text_shorten(name, style->columns - 4);
-        style_flow(style, &column, i == 0 ? " " : ", ", STYLE_PLAIN, name);
+        bool is_last = i + 1 == model->other_directory_count;
+        text_shorten(name, style->columns - 5);
+        style_flow(style, &column, " ", STYLE_PLAIN, text_format("%s%s", name, is_last ? "" : ","));
     }
     if (model->other_directory_count > MODEL_OTHER_DIRECTORY_CAPACITY) {
         char *rest = text_format("%zu more", model->other_directory_count - MODEL_OTHER_DIRECTORY_CAPACITY);
-        style_flow(style, &column, ", ", STYLE_PLAIN, rest);
+        style_flow(style, &column, " ", STYLE_PLAIN, rest);
     }
     fputc('\n', style->stream);
 }
