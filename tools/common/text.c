@@ -42,6 +42,11 @@ void text_append(const char **list, const char *separator, const char *item)
     *list = text_format("%s%s%s", *list, (*list)[0] != '\0' ? separator : "", item);
 }
 
+bool text_is_one_of(const char *word, const char *words)
+{
+    return word != NULL && sg_parse_choice(word, words) >= 0;
+}
+
 size_t text_utf8_next(const char *bytes, size_t left, uint32_t *code)
 {
     const unsigned char *p = (const unsigned char *)bytes;

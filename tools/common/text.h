@@ -24,6 +24,9 @@ char *text_formatv(const char *format, va_list arguments) __attribute__((format(
 /* Appends an item to a list such as "a, b": behind the separator, if the list is not empty. */
 void text_append(const char **list, const char *separator, const char *item);
 
+/* Returns whether a word is one of a list such as "yes|true|1". False for NULL. */
+bool text_is_one_of(const char *word, const char *words);
+
 /* Decodes the first character of `left` > 0 bytes and returns its length in bytes. *code becomes its code point; for a
  * byte that is not UTF-8 the length is 1 and *code TEXT_NO_CODE. */
 size_t text_utf8_next(const char *bytes, size_t left, uint32_t *code);

@@ -51,9 +51,9 @@ static const char *judge_file_system(const char *type)
 {
     static const char network[] =
         "nfs|nfs4|cifs|smb3|smbfs|9p|ceph|afs|gpfs|lustre|beegfs|fuse.sshfs|fuse.glusterfs|glusterfs";
-    if (sg_parse_choice(type, "tmpfs|ramfs") >= 0)
+    if (text_is_one_of(type, "tmpfs|ramfs"))
         return "it lies in memory, and is gone with the power";
-    if (sg_parse_choice(type, network) >= 0)
+    if (text_is_one_of(type, network))
         return "it is on a network file system, and a server that does not answer holds up what is saved, "
                "and a killed process's memory with it";
     return NULL;

@@ -7,51 +7,18 @@
 #include <string.h>
 
 #include "common/json.h"
+#include "common/text.h"
 #include "runtime/runtime.h"
 
 /* Options that take a value. All others are taken for flags. */
-static const char *const global_values[] = {"root", "log",      "log-format",     "log-level",
-                                            "criu", "rootless", "cgroup-manager", NULL};
-static const char *const global_flags[] = {"debug", "systemd-cgroup", "help", "h", "version", "v",
-                                           "V",     "usage",          "?",    NULL};
-static const char *const create_values[] = {"bundle",
-                                            "b",
-                                            "config",
-                                            "f",
-                                            "pid-file",
-                                            "preserve-fds",
-                                            "console-socket",
-                                            "image-path",
-                                            "work-path",
-                                            "parent-path",
-                                            "page-server",
-                                            "manage-cgroups-mode",
-                                            "empty-ns",
-                                            "lsm-profile",
-                                            "lsm-mount-context",
-                                            "status-fd",
-                                            "pidfd-socket",
-                                            NULL};
-static const char *const exec_values[] = {"process",
-                                          "p",
-                                          "pid-file",
-                                          "console-socket",
-                                          "cwd",
-                                          "env",
-                                          "e",
-                                          "user",
-                                          "u",
-                                          "cgroup",
-                                          "preserve-fds",
-                                          "apparmor",
-                                          "cap",
-                                          "c",
-                                          "process-label",
-                                          "pidfd-socket",
-                                          "additional-gids",
-                                          "g",
-                                          NULL};
-static const char *const no_values[] = {NULL};
+static const char global_values[] = "root|log|log-format|log-level|criu|rootless|cgroup-manager";
+static const char global_flags[] = "debug|systemd-cgroup|help|h|version|v|V|usage|?";
+static const char create_values[] =
+    "bundle|b|config|f|pid-file|preserve-fds|console-socket|image-path|work-path|parent-path|page-server|"
+    "manage-cgroups-mode|empty-ns|lsm-profile|lsm-mount-context|status-fd|pidfd-socket";
+static const char exec_values[] =
+    "process|p|pid-file|console-socket|cwd|env|e|user|u|cgroup|preserve-fds|apparmor|cap|c|process-label|"
+    "pidfd-socket|additional-gids|g";
 
 struct words {
     int count, at;
@@ -63,18 +30,11 @@ struct option {
     const char *value; /* NULL: a flag */
 };
 
-static bool is_listed(const char *const *names, const char *name)
-{
-    while (*names != NULL && strcmp(*names, name) != 0)
-        names++;
-    return *names != NULL;
-}
-
 /* A short option with its value in the same word: "-b/path", "-p=file". */
-static bool parse_joined_option(struct option *option, const char *word, const char *const *values)
+static bool parse_joined_option(struct option *option, const char *word, const char *values)
 {
     const char letter[] = {word[1], '\0'};
-    if (word[1] == '-' || word[1] == '\0' || !is_listed(values, letter) || is_listed(values, word + 1))
+    if (word[1] == '-' || word[1] == '\0' || !text_is_one_of(letter, values) || text_is_one_of(word + 1, values))
         return false;
     snprintf(option->name, sizeof option->name, "%s", letter);
     option->value = word + 2 + (word[2] == '=');
@@ -82,7 +42,7 @@ static bool parse_joined_option(struct option *option, const char *word, const c
 }
 
 /* Takes the next option. Returns false at the first other word, and behind "--". */
-static bool parse_next_option(struct words *words, const char *const *values, struct option *option)
+static bool parse_next_option(struct words *words, const char *values, struct option *option)
 {
     const char *word = words->at < words->count ? words->word[words->at] : "";
     *option = (struct option){0};
@@ -94,7 +54,7 @@ static bool parse_next_option(struct words *words, const char *const *values, st
     const char *name = word + 1 + (word[1] == '-'), *equals = strchr(name, '=');
     size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
     snprintf(option->name, sizeof option->name, "%.*s", (int)length, name);
-    if (is_listed(values, option->name)) {
+    if (text_is_one_of(option->name, values)) {
         option->value = equals != NULL ? equals + 1 : words->at < words->count ? words->word[words->at++] : "";
         return true;
     }
@@ -104,21 +64,14 @@ static bool parse_next_option(struct words *words, const char *const *values, st
 
 static enum runtime_command command_of(const char *word)
 {
-    static const struct {
-        const char *name;
-        enum runtime_command command;
-    } known[] = {{"create", RUNTIME_CREATE},
-                 {"run", RUNTIME_CREATE},
-                 {"restore", RUNTIME_CREATE},
-                 {"exec", RUNTIME_EXEC},
-                 {"delete", RUNTIME_DELETE}};
-    static const char *const others[] = {"checkpoint", "events", "features", "h",      "help",    "init",
-                                         "kill",       "list",   "mounts",   "pause",  "ps",      "resume",
-                                         "spec",       "start",  "state",    "update", "version", NULL};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(word, known[i].name) == 0)
-            return known[i].command;
-    return is_listed(others, word) ? RUNTIME_OTHER : RUNTIME_UNKNOWN;
+    static const char others[] =
+        "checkpoint|events|features|h|help|init|kill|list|mounts|pause|ps|resume|spec|start|state|"
+        "update|version";
+    return text_is_one_of(word, "create|run|restore") ? RUNTIME_CREATE
+           : text_is_one_of(word, "exec")             ? RUNTIME_EXEC
+           : text_is_one_of(word, "delete")           ? RUNTIME_DELETE
+           : text_is_one_of(word, others)             ? RUNTIME_OTHER
+                                                      : RUNTIME_UNKNOWN;
 }
 
 static void set_global_option(struct runtime_arguments *arguments, const struct option *option)
@@ -168,8 +121,9 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
     bool is_clear = true;
     while (parse_next_option(&words, global_values, &option)) {
         set_global_option(arguments, &option);
-        is_clear = is_clear && (is_listed(global_values, option.name) || is_listed(global_flags, option.name) ||
-                                strchr(words_given[words.at - 1], '=') != NULL);
+        is_clear =
+            is_clear && (text_is_one_of(option.name, global_values) || text_is_one_of(option.name, global_flags) ||
+                         strchr(words_given[words.at - 1], '=') != NULL);
     }
     if (words.at >= count)
         return;
@@ -177,9 +131,9 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
     arguments->command = command_of(arguments->command_word);
     if (!is_clear && arguments->command == RUNTIME_OTHER)
         arguments->command = RUNTIME_UNKNOWN; /* "state" may be the value of the unknown option */
-    const char *const *values = arguments->command == RUNTIME_CREATE ? create_values
-                                : arguments->command == RUNTIME_EXEC ? exec_values
-                                                                     : no_values;
+    const char *values = arguments->command == RUNTIME_CREATE ? create_values
+                         : arguments->command == RUNTIME_EXEC ? exec_values
+                                                              : NULL;
     while (parse_next_option(&words, values, &option))
         set_command_option(arguments, &option);
     arguments->id_at = words.at;

@@ -35,11 +35,6 @@ static char *sentence(const char *text)
     return text_copy(text, SIZE_MAX);
 }
 
-static bool is_one_of(const char *value, const char *words)
-{
-    return value != NULL && sg_parse_choice(value, words) >= 0;
-}
-
 /* Returns why the library cannot be loaded by every process of a container; NULL if it can. */
 static char *library_obstacle(const char *library)
 {
@@ -133,9 +128,9 @@ static const char *opts_out(const struct container *container)
 {
     const char *annotation = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_OFF);
     const char *disable = runtime_edit_variable(container->process, "SPARKGUARD_DISABLE");
-    return is_one_of(annotation, "off|no|false|0") ? "it opts out (annotation sparkguard)"
-           : is_one_of(disable, "1")               ? "it opts out (SPARKGUARD_DISABLE)"
-                                                   : NULL;
+    return text_is_one_of(annotation, "off|no|false|0") ? "it opts out (annotation sparkguard)"
+           : text_is_one_of(disable, "1")               ? "it opts out (SPARKGUARD_DISABLE)"
+                                                        : NULL;
 }
 
 /* Returns the id of the sandbox that the annotations of its engine name for a container of this kind; NULL: none. */
@@ -147,7 +142,7 @@ static const char *sandbox_of(const struct container *container, const char *kin
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         const char *id = runtime_edit_annotation(container->document.root, known[i][1]);
-        if (id != NULL && is_one_of(runtime_edit_annotation(container->document.root, known[i][0]), kind))
+        if (id != NULL && text_is_one_of(runtime_edit_annotation(container->document.root, known[i][0]), kind))
             return id;
     }
     return NULL;
@@ -166,7 +161,7 @@ static void decide_sharing(struct container *container)
 {
     struct stat status;
     const struct runtime_settings *settings = container->settings;
-    if (!is_one_of(runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_SHARE), "yes|true|1"))
+    if (!text_is_one_of(runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_SHARE), "yes|true|1"))
         return;
     const char *why = !settings->may_share ? "runtime.conf has no share = yes"
                       : runtime_shared_has_namespace(container->document.root, "ipc", false)
@@ -316,7 +311,8 @@ static bool requires_guard(const struct container *container)
     const json_t *config = container->document.root;
     const char *variable = runtime_edit_variable(container->process, SG_VARIABLE_REQUIRED);
     const char *annotation = runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED);
-    bool is_asked = container->settings->is_required || is_one_of(variable, "1") || is_one_of(annotation, "1|yes|true");
+    bool is_asked =
+        container->settings->is_required || text_is_one_of(variable, "1") || text_is_one_of(annotation, "1|yes|true");
     return is_asked && !is_sandbox(container);
 }
 
@@ -326,7 +322,7 @@ static bool is_used_again(const struct container *container)
 {
     const char *before = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_GUARDED);
     const char *command = container->arguments->command_word;
-    return is_one_of(before, "yes") && (command == NULL || strcmp(command, "restore") != 0);
+    return text_is_one_of(before, "yes") && (command == NULL || strcmp(command, "restore") != 0);
 }
 
 /* Decides about a configuration that was read. Returns why the container is unguarded. */
@@ -528,7 +524,7 @@ static char *read_container(struct joined *joined)
                                         .process = json_object_get(joined->config.root, "process")};
     joined->is_required = requires_guard(&container);
     const char *guarded = runtime_edit_annotation(joined->config.root, RUNTIME_ANNOTATION_GUARDED);
-    return is_one_of(guarded, "yes") ? NULL : sentence("its container is not guarded");
+    return text_is_one_of(guarded, "yes") ? NULL : sentence("its container is not guarded");
 }
 
 /* Returns a process as exec would start it by its command line: the words behind the id, and variables. */
@@ -556,7 +552,7 @@ static json_t *process_of_words(const struct joined *joined)
 static char *joined_obstacle(const struct joined *joined, const json_t *process)
 {
     struct runtime_image image;
-    if (is_one_of(runtime_edit_variable(process, "SPARKGUARD_DISABLE"), "1"))
+    if (text_is_one_of(runtime_edit_variable(process, "SPARKGUARD_DISABLE"), "1"))
         return sentence("it opts out (SPARKGUARD_DISABLE)");
     if (!runtime_image_open(&image, joined->config.root, joined->bundle))
         return sentence("the root file system of its container cannot be opened");
@@ -580,7 +576,7 @@ static char *guard_joined(struct joined *joined, char ***words)
     char *reason = joined->is_required ? joined_obstacle(joined, started) : NULL;
     bool has_first_own = runtime_edit_has_own_guard(json_object_get(joined->config.root, "process"));
     bool is_as_wanted = has_first_own || runtime_edit_has_own_guard(started) ||
-                        is_one_of(runtime_edit_variable(started, "SPARKGUARD_DISABLE"), "1");
+                        text_is_one_of(runtime_edit_variable(started, "SPARKGUARD_DISABLE"), "1");
     if (reason != NULL || is_as_wanted)
         return reason;
     if (path == NULL && joined->arguments->variables != NULL) {

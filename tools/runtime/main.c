@@ -131,11 +131,9 @@ static void warn(const struct runtime_settings *settings, const struct runtime_a
 /* Returns whether words that were not understood may start a program in a container. */
 static bool may_start(const struct runtime_arguments *arguments)
 {
-    static const char *const starts[] = {"create", "run", "restore", "exec"};
     bool is_found = false;
     for (int at = 1; at < arguments->count; at++)
-        for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
-            is_found = is_found || strcmp(arguments->words[at], starts[i]) == 0;
+        is_found = is_found || text_is_one_of(arguments->words[at], "create|run|restore|exec");
     return is_found;
 }
 

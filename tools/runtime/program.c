@@ -64,13 +64,7 @@ static int find(const struct search *search, const char *name, char **path, char
 
 static bool is_init(const char *path)
 {
-    static const char *const names[] = {"docker-init", "podman-init", "tini", "tini-static",
-                                        "dumb-init",   "catatonit",   "init", NULL};
-    const char *name = basename(path);
-    size_t i = 0;
-    while (names[i] != NULL && strcmp(name, names[i]) != 0)
-        i++;
-    return names[i] != NULL;
+    return text_is_one_of(basename(path), "docker-init|podman-init|tini|tini-static|dumb-init|catatonit|init");
 }
 
 /* Returns the place of the program that a small init starts: behind "--", else behind the options. */

@@ -31,26 +31,18 @@ struct options {
     bool has_guard, has_job, is_off;
 };
 
-static bool is_one_of(const char *word, const char *const *list)
-{
-    while (*list != NULL && strcmp(word, *list) != 0)
-        list++;
-    return *list != NULL;
-}
-
 /* Returns the index of the client behind sudo, env, nice and assignments; of the first word that is none of these. */
 static size_t find_client(char *const *words)
 {
-    static const char *const before[] = {"sudo", "env", "nice", "ionice", "time", "nohup", NULL};
-    static const char *const with_value[] = {"-u", "-g", "-n", "-c", NULL};
+    static const char before[] = "sudo|env|nice|ionice|time|nohup", with_value[] = "-u|-g|-n|-c";
     size_t at = 0;
     bool is_behind = false; /* behind one of `before`, where options and assignments may stand */
     while (words[at] != NULL) {
-        bool is_sudo = is_one_of(basename(words[at]), before);
+        bool is_sudo = text_is_one_of(basename(words[at]), before);
         if (!is_sudo && !(is_behind && (words[at][0] == '-' || strchr(words[at], '=') != NULL)))
             break;
         bool has_value =
-            is_behind && is_one_of(words[at], with_value) && words[at + 1] != NULL && words[at + 1][0] != '-';
+            is_behind && text_is_one_of(words[at], with_value) && words[at + 1] != NULL && words[at + 1][0] != '-';
         is_behind = is_behind || is_sudo;
         /* sudo's -n has no value, nice's has: a number. */
         if (has_value && strcmp(words[at], "-n") == 0 && words[at + 1][strspn(words[at + 1], "0123456789")] != '\0')
@@ -61,8 +53,7 @@ static size_t find_client(char *const *words)
 }
 
 /* Returns the word behind an option, with its value in *value, "" where it has none. `flags` take no value. */
-static size_t skip_option(char *const *words, size_t at, const char *const *flags, const char *letters,
-                          const char **value)
+static size_t skip_option(char *const *words, size_t at, const char *flags, const char *letters, const char **value)
 {
     const char *word = words[at], *equals = strchr(word, '=');
     size_t used = strspn(word + 1, letters);
@@ -70,7 +61,7 @@ static size_t skip_option(char *const *words, size_t at, const char *const *flag
     if (word[1] == '-') {
         if (equals != NULL)
             *value = equals + 1;
-        else if (!is_one_of(word, flags) && words[at + 1] != NULL)
+        else if (!text_is_one_of(word + 2, flags) && words[at + 1] != NULL)
             *value = words[++at];
     } else if (word[1 + used] != '\0') { /* the first letter that takes a value */
         if (word[2 + used] != '\0')
@@ -120,8 +111,7 @@ static bool is_elsewhere(const char *address)
 /* Reads the options before "run". Returns its index, 0 if the client is told to do something else. */
 static size_t find_run(char *const *words, size_t at, struct options *options)
 {
-    static const char *const flags[] = {"--debug", "--tls",   "--tlsverify",       "--remote", "--syslog",
-                                        "--noout", "--trace", "--transient-store", NULL};
+    static const char flags[] = "debug|tls|tlsverify|remote|syslog|noout|trace|transient-store";
     const char *value;
     while (words[at] != NULL && words[at][0] == '-') {
         const char *word = words[at];
@@ -141,33 +131,11 @@ static size_t find_run(char *const *words, size_t at, struct options *options)
 /* Reads the options behind "run", up to the image. */
 static void read_options(char *const *words, size_t at, struct options *options)
 {
-    static const char *const flags[] = {"--detach",
-                                        "--disable-content-trust",
-                                        "--env-host",
-                                        "--http-proxy",
-                                        "--init",
-                                        "--interactive",
-                                        "--no-healthcheck",
-                                        "--no-hostname",
-                                        "--no-hosts",
-                                        "--oom-kill-disable",
-                                        "--passwd",
-                                        "--privileged",
-                                        "--publish-all",
-                                        "--quiet",
-                                        "--read-only",
-                                        "--replace",
-                                        "--read-only-tmpfs",
-                                        "--rm",
-                                        "--rmi",
-                                        "--rootfs",
-                                        "--sig-proxy",
-                                        "--tls-verify",
-                                        "--tty",
-                                        "--unsetenv-all",
-                                        "--use-api-socket",
-                                        NULL};
     static const char letters[] = "ditPq";
+    static const char flags[] =
+        "detach|disable-content-trust|env-host|http-proxy|init|interactive|no-healthcheck|no-hostname|no-hosts|"
+        "oom-kill-disable|passwd|privileged|publish-all|quiet|read-only|replace|read-only-tmpfs|rm|rmi|rootfs|"
+        "sig-proxy|tls-verify|tty|unsetenv-all|use-api-socket";
     const char *value;
     while (words[at] != NULL && words[at][0] == '-' && words[at][1] != '\0') {
         const char *word = words[at];
@@ -280,16 +248,14 @@ static bool use_shared(void)
 
 enum sweep_container sweep_container_judge(char *const *words, struct sweep_client *client)
 {
-    static const char *const clients[] = {"docker", "podman", "nerdctl", NULL};
-    static const char *const others[] = {"ctr",           "crictl", "kubectl", "docker-compose", "podman-compose",
-                                         "podman-remote", NULL};
+    static const char others[] = "ctr|crictl|kubectl|docker-compose|podman-compose|podman-remote";
     struct options options = {.image = 0};
     size_t at = find_client(words);
     const char *name = words[at] != NULL ? basename(words[at]) : "", *obstacle;
     *client = (struct sweep_client){.run_at = 0};
-    if (is_one_of(name, others)) {
+    if (text_is_one_of(name, others)) {
         obstacle = "the sweep follows containers of docker run, podman run and nerdctl run only";
-    } else if (!is_one_of(name, clients)) {
+    } else if (!text_is_one_of(name, "docker|podman|nerdctl")) {
         return SWEEP_NO_CONTAINER;
     } else if ((client->run_at = find_run(words, at + 1, &options)) == 0) {
         obstacle = "of a container client only \"run\" is measured";

@@ -83,15 +83,8 @@ static bool is_lost(const struct model_job *job, const struct model_process *pro
 /* Returns whether a process is a client of those that start a program elsewhere. */
 static bool is_client(const struct model_process *process)
 {
-    static const char *const client[] = {"ssh",     "systemd-run", "machinectl", "docker", "podman",
-                                         "nerdctl", "kubectl",     "srun",       "at",     "batch"};
-    const size_t length = strcspn(process->command, " ");
-    const char *slash = memrchr(process->command, '/', length), *name = slash != NULL ? slash + 1 : process->command;
-    const size_t left = length - (size_t)(name - process->command);
-    for (size_t i = 0; i < sizeof client / sizeof *client; i++)
-        if (strlen(client[i]) == left && strncmp(client[i], name, left) == 0)
-            return true;
-    return false;
+    static const char clients[] = "ssh|systemd-run|machinectl|docker|podman|nerdctl|kubectl|srun|at|batch";
+    return text_is_one_of(basename(text_copy(process->command, strcspn(process->command, " "))), clients);
 }
 
 static struct found look(const struct launch *launch, const struct model_job *job)

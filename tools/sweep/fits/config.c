@@ -30,9 +30,8 @@ static const char *const inner_names[] = {
 static const char *const expert_names[] = {"num_local_experts", "num_experts", "n_routed_experts", NULL};
 
 /* Encoders, which keep no cache, if config.json does not say for what the model is. */
-static const char *const encoders[] = {"bert",    "roberta",    "xlm-roberta", "distilbert", "electra",    "albert",
-                                       "deberta", "deberta-v2", "camembert",   "mpnet",      "modernbert", "vit",
-                                       "clip",    "siglip",     "dinov2",      "wav2vec2",   "hubert",     NULL};
+static const char encoders[] = "bert|roberta|xlm-roberta|distilbert|electra|albert|deberta|deberta-v2|camembert|mpnet|"
+                               "modernbert|vit|clip|siglip|dinov2|wav2vec2|hubert";
 
 /* Returns the first of the names that is a number from 1 on, or 0. */
 static uint64_t number_of(const json_t *config, const char *const *names)
@@ -72,10 +71,7 @@ static bool is_encoder(const json_t *config, const char *family)
     if (name != NULL && (strstr(name, "ForMaskedLM") != NULL || strstr(name, "Classification") != NULL ||
                          strstr(name, "QuestionAnswering") != NULL || strstr(name, "EncoderModel") != NULL))
         return true;
-    for (const char *const *encoder = encoders; *encoder != NULL; encoder++)
-        if (strcmp(family, *encoder) == 0)
-            return true;
-    return false;
+    return text_is_one_of(family, encoders);
 }
 
 /* Returns the heads of keys and values of a layer. */
@@ -93,12 +89,9 @@ static uint64_t kv_heads_of(const json_t *config, uint64_t heads)
  * with a window and full ones (Gemma 2 and 3), so theirs count in full. */
 static bool is_windowed_throughout(const json_t *config)
 {
-    static const char *const families[] = {"mistral", "mixtral", "phi3", "starcoder2"};
     const char *family = json_string_value(json_object_get(config, "model_type"));
-    for (size_t i = 0; family != NULL && i < sizeof families / sizeof families[0]; i++)
-        if (strcmp(family, families[i]) == 0)
-            return true;
-    return json_is_true(json_object_get(config, "use_sliding_window"));
+    return (family != NULL && text_is_one_of(family, "mistral|mixtral|phi3|starcoder2")) ||
+           json_is_true(json_object_get(config, "use_sliding_window"));
 }
 
 /* Sorts layers by what they keep. Without a list of their kinds all are alike. */
