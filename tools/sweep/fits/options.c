@@ -2,10 +2,15 @@
  * options.c - the options of sparkguard-sweep --fits.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/bad_value.h"
+#include "sparkguard_options.h"
 #include "sweep/fits/fits.h"
+
+/* The words of an option, in the order of enum fits_train, of the optimizers in set_optimizer(), of enum fits_load. */
+#define TRAINS "sft|dpo|grpo|lora|qlora"
+#define OPTIMIZERS "adamw32|adamw16|adamw8|sgd"
+#define LOADS "map|copy|read"
 
 enum {
     KEY_FITS = 512,
@@ -29,10 +34,10 @@ static const struct argp_option options[] = {
      "folder or file of a model: safetensors, GGUF, their index or config.json; or "
      "8B,hidden=4096,layers=32,vocab=128256",
      20},
-    {"train", KEY_TRAIN, "sft|dpo|grpo|lora|qlora", 0, "to train it, with --batch and --seq", 20},
+    {"train", KEY_TRAIN, TRAINS, 0, "to train it, with --batch and --seq", 20},
     {"seq", KEY_SEQ, "TOKENS", 0, "with --train: tokens of a sequence", 20},
     {"rank", KEY_RANK, "NUMBER", 0, "with --train: of LoRA's adapters (16)", 20},
-    {"optimizer", KEY_OPTIMIZER, "adamw32|adamw16|adamw8|sgd", 0, "with --train: what it keeps (adamw32)", 20},
+    {"optimizer", KEY_OPTIMIZER, OPTIMIZERS, 0, "with --train: what it keeps (adamw32)", 20},
     {"no-checkpointing", KEY_ALL, NULL, 0, "with --train: all layers keep their activations", 20},
     {"generation", KEY_GENERATION, "PART", 0,
      "with --train=grpo: of the memory, from 0 to 1, for the engine that answers", 20},
@@ -40,7 +45,7 @@ static const struct argp_option options[] = {
     {"batch", KEY_BATCH, "NUMBER", 0, "sequences at a time (1)", 20},
     {"kv-dtype", KEY_KV, "DTYPE", 0, "of the KV cache: bf16, fp8, ... (16 bits)", 20},
     {"dtype", KEY_DTYPE, "DTYPE", 0, "to which the program converts the weights: fp32, fp16 or bf16 (as stored)", 20},
-    {"load", KEY_LOAD, "map|copy|read", 0,
+    {"load", KEY_LOAD, LOADS, 0,
      "whether the program uses the mapped files (map), copies out of them, as to a GPU, or reads them into buffers",
      20},
     {0},
@@ -69,42 +74,25 @@ static const struct fits_dtype *take_dtype(const char *option, const char *text,
     return dtype;
 }
 
-static enum fits_load take_load(const char *text)
+/* Returns the place of a word among those of the table of options. */
+static int take_word(const char *option, const char *text, const char *words)
 {
-    static const char *const words[] = {[FITS_LOAD_MAP] = "map", [FITS_LOAD_COPY] = "copy", [FITS_LOAD_READ] = "read"};
-    for (int load = FITS_LOAD_MAP; load <= FITS_LOAD_READ; load++)
-        if (strcmp(text, words[load]) == 0)
-            return (enum fits_load)load;
-    refuse("--load", text, "unknown value", "map|copy|read");
+    int place = sg_parse_choice(text, words);
+    if (place < 0)
+        refuse(option, text, "unknown value", words);
+    return place;
 }
 
 const char *const fits_train_name[] = {NULL, "sft", "dpo", "grpo", "lora", "qlora"};
 
-static enum fits_train take_train(const char *text)
+/* `place`: among the words of --optimizer. */
+static void set_optimizer(struct fits *fits, int place)
 {
-    for (int train = FITS_SFT; train <= FITS_QLORA; train++)
-        if (strcmp(text, fits_train_name[train]) == 0)
-            return (enum fits_train)train;
-    refuse("--train", text, "unknown value", "sft|dpo|grpo|lora|qlora");
-}
-
-static void take_optimizer(struct fits *fits, const char *text)
-{
-    static const struct {
-        const char *name, *title;
-        double bytes;
-    } known[] = {{"adamw32", "AdamW, two moments in FP32", 8},
-                 {"adamw16", "AdamW, two moments in BF16", 4},
-                 {"adamw8", "AdamW, two moments in 8 bits", 2},
-                 {"sgd", "SGD", 0}};
-    fits->option = "--optimizer";
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(text, known[i].name) == 0) {
-            fits->optimizer = known[i].title;
-            fits->optimizer_bytes = known[i].bytes;
-            return;
-        }
-    refuse("--optimizer", text, "unknown value", "adamw32|adamw16|adamw8|sgd");
+    static const char *const titles[] = {"AdamW, two moments in FP32", "AdamW, two moments in BF16",
+                                         "AdamW, two moments in 8 bits", "SGD"};
+    static const double bytes[] = {8, 4, 2, 0};
+    fits->optimizer = titles[place];
+    fits->optimizer_bytes = bytes[place];
 }
 
 static double take_part(const char *option, const char *text)
@@ -135,8 +123,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         fits->path = argument;
         return 0;
     case KEY_TRAIN:
-        fits->option = "--train";
-        fits->train = take_train(argument);
+        fits->train = FITS_SFT + (enum fits_train)take_word(fits->option = "--train", argument, TRAINS);
         return 0;
     case KEY_SEQ:
         fits->sequence = take_number(fits->option = "--seq", argument);
@@ -149,7 +136,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         fits->is_keeping_all = true;
         return 0;
     case KEY_OPTIMIZER:
-        take_optimizer(fits, argument);
+        set_optimizer(fits, take_word(fits->option = "--optimizer", argument, OPTIMIZERS));
         return 0;
     case KEY_GENERATION:
         fits->generation = take_part(fits->option = "--generation", argument);
@@ -159,10 +146,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         check(fits);
-        if (fits->optimizer == NULL) {
-            fits->optimizer = "AdamW, two moments in FP32";
-            fits->optimizer_bytes = 8;
-        }
+        if (fits->optimizer == NULL)
+            set_optimizer(fits, 0);
         return 0;
     case KEY_CONTEXT:
         fits->context = take_number(fits->option = "--context", argument);
@@ -177,8 +162,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         fits->dtype = take_dtype(fits->option = "--dtype", argument, true);
         return 0;
     case KEY_LOAD:
-        fits->load = take_load(argument);
-        fits->option = "--load";
+        fits->load = FITS_LOAD_MAP + (enum fits_load)take_word(fits->option = "--load", argument, LOADS);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
