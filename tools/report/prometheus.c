@@ -103,17 +103,10 @@ static uint64_t field_of(const void *object, const struct bytes_field *field)
     return value;
 }
 
-#define MACHINE(member, help) \
+/* A member of struct model_OBJECT. */
+#define FIELD(object, member, help) \
     { \
-        "sparkguard_machine_" #member, help, offsetof(struct model_machine, member) \
-    }
-#define JOB(member, help) \
-    { \
-        "sparkguard_job_" #member, help, offsetof(struct model_job, member) \
-    }
-#define PROCESS(member, help) \
-    { \
-        "sparkguard_process_" #member, help, offsetof(struct model_process, member) \
+        "sparkguard_" #object "_" #member, help, offsetof(struct model_##object, member) \
     }
 
 static void put_headroom(FILE *stream, const struct model_machine *machine)
@@ -130,17 +123,18 @@ static void put_headroom(FILE *stream, const struct model_machine *machine)
 static void put_machine_series(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
-        MACHINE(total_bytes, "Memory of the machine."),
-        MACHINE(available_bytes, "Memory that the kernel says is available."),
-        MACHINE(usable_bytes, "Memory that is usable now, including the reserve."),
-        MACHINE(reserve_bytes, "Memory that stays usable after every granted request."),
-        MACHINE(floor_bytes, "Below this, small requests are refused too."),
-        MACHINE(promised_bytes, "Memory that was granted to guarded processes and is not resident yet."),
-        MACHINE(guarded_bytes, "Live bytes of all running guarded processes."),
-        MACHINE(unaccounted_bytes, "Memory that CUDA contexts and the like took without a request, as measured."),
-        MACHINE(swap_total_bytes, "Swap space."),
-        MACHINE(swap_used_bytes, "Swap space in use."),
-        MACHINE(cgroup_limit_bytes, "Smallest limit of the memory cgroups above the report itself."),
+        FIELD(machine, total_bytes, "Memory of the machine."),
+        FIELD(machine, available_bytes, "Memory that the kernel says is available."),
+        FIELD(machine, usable_bytes, "Memory that is usable now, including the reserve."),
+        FIELD(machine, reserve_bytes, "Memory that stays usable after every granted request."),
+        FIELD(machine, floor_bytes, "Below this, small requests are refused too."),
+        FIELD(machine, promised_bytes, "Memory that was granted to guarded processes and is not resident yet."),
+        FIELD(machine, guarded_bytes, "Live bytes of all running guarded processes."),
+        FIELD(machine, unaccounted_bytes,
+              "Memory that CUDA contexts and the like took without a request, as measured."),
+        FIELD(machine, swap_total_bytes, "Swap space."),
+        FIELD(machine, swap_used_bytes, "Swap space in use."),
+        FIELD(machine, cgroup_limit_bytes, "Smallest limit of the memory cgroups above the report itself."),
     };
     const struct model_machine *machine = &model->machine;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
@@ -162,9 +156,8 @@ static void put_machine_series(FILE *stream, const struct model *model, const st
 static void put_device_series(FILE *stream, const struct model_machine *machine)
 {
     static const struct bytes_field fields[] = {
-        {"sparkguard_device_total_bytes", "Memory of a CUDA device.", offsetof(struct model_device, total_bytes)},
-        {"sparkguard_device_live_bytes", "Memory of a CUDA device that running guarded processes hold.",
-         offsetof(struct model_device, live_bytes)},
+        FIELD(device, total_bytes, "Memory of a CUDA device."),
+        FIELD(device, live_bytes, "Memory of a CUDA device that running guarded processes hold."),
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
@@ -192,9 +185,9 @@ static void put_refusal_series(FILE *stream, const struct totals *totals)
 static void put_job_series(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
-        JOB(live_bytes, "Live bytes of the running processes of a job."),
-        JOB(peak_bytes, "Most bytes that the processes of a job held at one time."),
-        JOB(limit_bytes, "Most bytes that a job may hold."),
+        FIELD(job, live_bytes, "Live bytes of the running processes of a job."),
+        FIELD(job, peak_bytes, "Most bytes that the processes of a job held at one time."),
+        FIELD(job, limit_bytes, "Most bytes that a job may hold."),
     };
     const struct model_job *job;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -262,8 +255,8 @@ static uint64_t least_bytes(const struct model *model, const struct totals *tota
 static void put_process_series(FILE *stream, const struct model *model, const struct totals *totals)
 {
     static const struct bytes_field fields[] = {
-        PROCESS(live_bytes, "Live bytes of a running process that holds 1 % of the machine."),
-        PROCESS(peak_bytes, "Most bytes that such a process held at one time."),
+        FIELD(process, live_bytes, "Live bytes of a running process that holds 1 % of the machine."),
+        FIELD(process, peak_bytes, "Most bytes that such a process held at one time."),
     };
     uint64_t least = least_bytes(model, totals);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -285,14 +278,9 @@ static void put_process_series(FILE *stream, const struct model *model, const st
 
 static void put_unguarded_series(FILE *stream, const struct model *model)
 {
-    static const struct {
-        const char *name, *help;
-        size_t offset;
-    } fields[] = {
-        {"sparkguard_unguarded_resident_bytes", "Resident memory of the largest unguarded processes.",
-         offsetof(struct model_unguarded, resident_bytes)},
-        {"sparkguard_unguarded_device_bytes", "Device memory of the same processes, by NVML.",
-         offsetof(struct model_unguarded, device_bytes)},
+    static const struct bytes_field fields[] = {
+        FIELD(unguarded, resident_bytes, "Resident memory of the largest unguarded processes."),
+        FIELD(unguarded, device_bytes, "Device memory of the same processes, by NVML."),
     };
     for (size_t field = 0; field < sizeof fields / sizeof fields[0]; field++) {
         struct family family = {stream, fields[field].name, "gauge", fields[field].help, false};
@@ -302,9 +290,7 @@ static void put_unguarded_series(FILE *stream, const struct model *model)
             char *container = label_of(unguarded->container != NULL ? unguarded->container : "");
             char *labels = text_format("{container=\"%s\",pid=\"%" PRIu32 "\",command=\"%s\"}", container,
                                        unguarded->pid, command);
-            uint64_t bytes;
-            memcpy(&bytes, (const char *)unguarded + fields[field].offset, sizeof bytes);
-            put_series(&family, labels, bytes);
+            put_series(&family, labels, field_of(unguarded, &fields[field]));
         }
     }
 }
