@@ -29,27 +29,27 @@ const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
 
 struct request {
     struct model_scope scope;
-    char **directories;      /* directories of the scope, with space for one per argument */
-    int64_t watch_ns;        /* the interval; 0: once */
-    unsigned forms;          /* requested forms of output: at most one */
+    char **directories; /* directories of the scope, with space for one per argument */
+    int64_t watch_ns;   /* the interval; 0: once */
+    bool is_json, is_csv, is_prometheus;
     const char *plot_path;   /* NULL: no plot */
     const char *html_path;   /* NULL: no page */
     const char *output_path; /* NULL: stdout */
 };
 
-enum { FORM_JSON = 1, FORM_CSV = 2, FORM_PROMETHEUS = 4 };
+#define SET_FLAG(member) OPTION_FLAG(struct request, member)
 
-enum { KEY_JSON = 256, KEY_CSV, KEY_PROMETHEUS, KEY_OUTPUT, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT, KEY_HTML };
+enum { KEY_OUTPUT = 256, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT, KEY_HTML };
 
 static const struct argp_option options[] = {
-    {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
-    {"csv", KEY_CSV, NULL, 0, "print CSV, a row for each process", 0},
-    {"prometheus", KEY_PROMETHEUS, NULL, 0, "print metrics for node_exporter's textfile collector", 0},
+    {"json", SET_FLAG(is_json), NULL, 0, "print JSON, for programs", 0},
+    {"csv", SET_FLAG(is_csv), NULL, 0, "print CSV, a row for each process", 0},
+    {"prometheus", SET_FLAG(is_prometheus), NULL, 0, "print metrics for node_exporter's textfile collector", 0},
     {"output", KEY_OUTPUT, "FILE", 0, "write to FILE, which appears when it is complete", 0},
     {"job", OPTION_TEXT(struct request, scope.job), "NAME", 0, "one job, running or ended", 0},
-    {"last", OPTION_FLAG(struct request, scope.is_last), NULL, 0, "the job that started last", 0},
+    {"last", SET_FLAG(scope.is_last), NULL, 0, "the job that started last", 0},
     {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
-    {"all", OPTION_FLAG(struct request, scope.is_all), NULL, 0, "every job and process on record", 0},
+    {"all", SET_FLAG(scope.is_all), NULL, 0, "every job and process on record", 0},
     {"watch", KEY_WATCH, "TIME", OPTION_ARG_OPTIONAL, "live view, refreshed every TIME (1s)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy; may be repeated, or a pattern", 0},
     {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of a job (--job, --last), or of one process", 0},
@@ -109,7 +109,7 @@ static error_t parse_selection(const char *argument, struct model_scope *scope)
 static error_t check_forms(const struct request *request)
 {
     bool is_watch = request->watch_ns != 0, is_plot = request->plot_path != NULL, is_page = request->html_path != NULL;
-    if (__builtin_popcount(request->forms) + is_watch + is_plot + is_page > 1)
+    if (request->is_json + request->is_csv + request->is_prometheus + is_watch + is_plot + is_page > 1)
         return refuse("--json, --csv, --prometheus, --watch, --plot and --html", "exclude each other");
     if (request->output_path != NULL && (is_watch || is_plot || is_page))
         return refuse("--output", "cannot be used with --watch, --plot or --html");
@@ -120,15 +120,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct request *request = state->input;
     switch (key) {
-    case KEY_JSON:
-        request->forms |= FORM_JSON;
-        return 0;
-    case KEY_CSV:
-        request->forms |= FORM_CSV;
-        return 0;
-    case KEY_PROMETHEUS:
-        request->forms |= FORM_PROMETHEUS;
-        return 0;
     case KEY_OUTPUT:
         if (argument[0] == '\0')
             return refuse_value("--output", argument, "not a file name", "report.json");
@@ -236,7 +227,7 @@ static struct model *gather(const struct request *request)
     struct model_scope scope = request->scope;
     if (request->watch_ns != 0)
         return report_watch(&request->scope, request->watch_ns);
-    if (request->forms & FORM_PROMETHEUS) { /* counters include all processes */
+    if (request->is_prometheus) { /* counters include all processes */
         scope.pid = 0;
         scope.job = NULL;
         scope.is_last = false;
@@ -257,11 +248,11 @@ static void put_report(FILE *stream, void *content)
     const struct request *request = shown->request;
     const struct model_scope *scope = &request->scope;
     struct model *model = shown->model;
-    if (request->forms & FORM_JSON) {
+    if (request->is_json) {
         report_render_json(model, stream);
-    } else if (request->forms & FORM_CSV) {
+    } else if (request->is_csv) {
         report_render_csv(model, stream);
-    } else if (request->forms & FORM_PROMETHEUS) {
+    } else if (request->is_prometheus) {
         report_render_prometheus(model, scope, stream);
     } else if (request->watch_ns == 0 && (model->jobs != NULL || !model_scope_is_narrow(scope))) {
         struct style style = style_of(stream);
@@ -276,7 +267,7 @@ static int write_report(struct model *model, const struct request *request)
     int written = report_output_write(path, "the report", put_report, &shown), status = REPORT_SHOWN;
     /* Otherwise another user could make the collector for all users fail and fill the journal. The number of these
      * files is a metric. */
-    if ((request->forms & FORM_PROMETHEUS) && model_directories_found_amiss(model))
+    if (request->is_prometheus && model_directories_found_amiss(model))
         model_say_complaints_shortly(model);
     else
         status = conclude(model, &request->scope);
@@ -297,8 +288,9 @@ static int write_document(struct model *model, const struct request *request)
 /* Returns whether the output has the list of unguarded processes. Without it NVML need not be asked. */
 static bool shows_unguarded(const struct request *request)
 {
-    bool is_in_depth = request->scope.pid != 0 && request->forms == 0 && request->html_path == NULL;
-    return request->plot_path == NULL && (request->forms & FORM_CSV) == 0 && !is_in_depth;
+    bool has_form = request->is_json || request->is_csv || request->is_prometheus;
+    bool is_in_depth = request->scope.pid != 0 && !has_form && request->html_path == NULL;
+    return request->plot_path == NULL && !request->is_csv && !is_in_depth;
 }
 
 int main(int argc, char **argv)
@@ -317,7 +309,7 @@ int main(int argc, char **argv)
     defaults_take("sparkguard-report");
     env_check_warn_of_sizes("sparkguard-report");
     request.scope.wants_verdicts =
-        request.watch_ns == 0 && request.plot_path == NULL && (request.forms & (FORM_CSV | FORM_PROMETHEUS)) == 0;
+        request.watch_ns == 0 && request.plot_path == NULL && !request.is_csv && !request.is_prometheus;
     request.scope.wants_devices = shows_unguarded(&request);
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
     struct model *model = gather(&request);
