@@ -25,18 +25,17 @@ static void check_memory(struct doctor *doctor, struct finding *finding)
     const char *left = text_size(usable), *all = text_size(total), *kept = text_size(reserve);
     if (usable == SG_UNKNOWN || reserve == SG_UNKNOWN) {
         finding_say(finding, FINDING_UNKNOWN, "cat /proc/meminfo", "/proc/meminfo does not say what is available.");
-    } else if (usable <= reserve) {
-        finding_say(finding, FINDING_DANGER, NULL, "%s of %s is available, all of it kept in reserve (%s).", left, all,
-                    kept);
-    } else if (usable < total / 3 * 2) { /* the advice for profiling on a Spark is 80 of 120 GiB */
-        finding_say(finding, FINDING_WARNING, NULL, "%s of %s is available, of which %s is kept in reserve.", left, all,
-                    kept);
     } else {
-        finding_say(finding, FINDING_FINE, NULL, "%s of %s is available, of which %s is kept in reserve.", left, all,
-                    kept);
+        bool is_none = usable <= reserve, is_little = usable < total / 3 * 2; /* on a Spark 80 of 120 GiB are advised */
+        finding_say(finding,
+                    is_none     ? FINDING_DANGER
+                    : is_little ? FINDING_WARNING
+                                : FINDING_FINE,
+                    is_none || is_little ? "sparkguard-report  # shows who holds it" : NULL,
+                    is_none ? "%s of %s is available, all of it kept in reserve (%s)."
+                            : "%s of %s is available, of which %s is kept in reserve.",
+                    left, all, kept);
     }
-    if (finding->state == FINDING_DANGER || finding->state == FINDING_WARNING)
-        finding->fix = "sparkguard-report  # shows who holds it";
     finding_figure(finding, "total_bytes", total);
     finding_figure(finding, "usable_bytes", usable);
     finding_figure(finding, "reserve_bytes", reserve);
