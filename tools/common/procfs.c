@@ -35,6 +35,13 @@ long procfs_read_text(const char *path, char *text, unsigned long capacity)
     return failure ? -failure : (long)length;
 }
 
+long procfs_read(uint32_t pid, const char *file, char *text, unsigned long capacity)
+{
+    char path[PROCFS_PATH_CAPACITY];
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/%s", procfs_live_root, pid, file);
+    return procfs_read_text(path, text, capacity);
+}
+
 uint64_t procfs_number_after(const char *text, const char *key)
 {
     size_t length = strlen(key);
@@ -55,10 +62,9 @@ uint64_t procfs_kib(uint64_t kib)
 
 int procfs_stat(uint32_t pid, struct procfs_stat *out)
 {
-    char path[PROCFS_PATH_CAPACITY], text[1024], state;
+    char text[1024], state;
     unsigned flags;
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/stat", procfs_live_root, pid);
-    long length = procfs_read_text(path, text, sizeof text);
+    long length = procfs_read(pid, "stat", text, sizeof text);
     if (length < 0)
         return (int)length;
     const char *rest = strrchr(text, ')'); /* the process name may itself contain blanks and parentheses */
@@ -110,10 +116,9 @@ bool procfs_boot_id(uint64_t id[2])
 
 uint64_t procfs_resident_bytes(uint32_t pid, uint64_t start_ticks)
 {
-    char path[PROCFS_PATH_CAPACITY], text[8192] = "";
+    char text[8192] = "";
     struct procfs_stat stat;
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", procfs_live_root, pid);
-    if (procfs_read_text(path, text, sizeof text) <= 0 || procfs_stat(pid, &stat) != 0 ||
+    if (procfs_read(pid, "status", text, sizeof text) <= 0 || procfs_stat(pid, &stat) != 0 ||
         stat.start_ticks != start_ticks || stat.is_ending)
         return SG_UNKNOWN;
     uint64_t anonymous = procfs_kib(procfs_number_after(text, "RssAnon"));

@@ -37,6 +37,9 @@ uint64_t procfs_resident_bytes(uint32_t pid, uint64_t start_ticks);
 /* Reads up to capacity - 1 bytes of a file and appends a NUL. Returns the length, or -errno. */
 long procfs_read_text(const char *path, char *text, unsigned long capacity);
 
+/* The same of /proc/PID/FILE, below procfs_live_root. */
+long procfs_read(uint32_t pid, const char *file, char *text, unsigned long capacity);
+
 /* Returns the number after `key` at the start of a line, in a text such as /proc/meminfo or memory.stat. SG_UNKNOWN if
  * absent. */
 uint64_t procfs_number_after(const char *text, const char *key);

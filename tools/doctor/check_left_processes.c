@@ -41,13 +41,13 @@ static const struct kind {
  * such children from the start. */
 static bool is_orphan(const struct doctor *doctor, const struct doctor_process *process)
 {
-    char path[64], group[4096];
+    char group[4096];
     bool is_adopted = process->parent_pid == 1;
     for (size_t i = 0; i < doctor->process_count && !is_adopted; i++)
         is_adopted =
             doctor->processes[i].pid == process->parent_pid && strcmp(doctor->processes[i].name, "systemd") == 0;
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cgroup", process->pid);
-    if (!is_adopted || doctor_read(doctor, path, group, sizeof group) <= 0)
+    if (!is_adopted ||
+        doctor_read(doctor, text_format("/proc/%" PRIu32 "/cgroup", process->pid), group, sizeof group) <= 0)
         return is_adopted;
     size_t length = strcspn(group, "\n"), suffix = strlen(".service");
     return length < suffix || strncmp(group + length - suffix, ".service", suffix) != 0;
@@ -56,9 +56,8 @@ static bool is_orphan(const struct doctor *doctor, const struct doctor_process *
 /* Returns the command line with blanks, else the name, of a process. */
 static char *command_of(const struct doctor *doctor, const struct doctor_process *process)
 {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cmdline", process->pid);
-    long length = doctor_read(doctor, path, text, sizeof text);
+    char text[1024];
+    long length = doctor_read(doctor, text_format("/proc/%" PRIu32 "/cmdline", process->pid), text, sizeof text);
     for (long i = 0; i + 1 < length; i++)
         if (text[i] == '\0')
             text[i] = ' ';
@@ -79,13 +78,12 @@ static const struct kind *kind_of(const struct doctor_process *process, const ch
 
 static void look_at(const struct doctor *doctor, const struct doctor_process *process, struct left *left)
 {
-    char path[64], status[8192];
+    char status[8192];
     char *command = command_of(doctor, process);
     const struct kind *kind = kind_of(process, command);
     if (kind == NULL || process->state == 'Z' || (!kind->is_idle && !is_orphan(doctor, process)))
         return;
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/status", process->pid);
-    if (doctor_read(doctor, path, status, sizeof status) <= 0)
+    if (doctor_read(doctor, text_format("/proc/%" PRIu32 "/status", process->pid), status, sizeof status) <= 0)
         return;
     uint64_t anonymous = procfs_kib(procfs_number_after(status, "RssAnon"));
     uint64_t bytes = anonymous != SG_UNKNOWN ? anonymous : procfs_kib(procfs_number_after(status, "VmRSS"));

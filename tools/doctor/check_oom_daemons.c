@@ -26,10 +26,9 @@ static long first_number(const char *argument)
  * */
 static long swap_percent(const struct doctor *doctor, uint32_t pid)
 {
-    char text[4096], path[64];
+    char text[4096];
     long percent = SWAP_PERCENT;
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cmdline", pid);
-    long length = doctor_read(doctor, path, text, sizeof text);
+    long length = doctor_read(doctor, text_format("/proc/%" PRIu32 "/cmdline", pid), text, sizeof text);
     if (length <= 0)
         return -1;
     for (const char *at = text; at < text + length; at += strlen(at) + 1) {

@@ -34,9 +34,8 @@ static const char *value_of(const char *block, long length, const char *name)
 static struct monitor read_monitor(const struct doctor *doctor, uint32_t pid)
 {
     struct monitor monitor = {.percent = THRESHOLD_DEFAULT};
-    char path[64], *end = NULL, *block = tool_allocate(ENVIRONMENT_CAPACITY, 1);
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/environ", pid);
-    long length = doctor_read(doctor, path, block, ENVIRONMENT_CAPACITY);
+    char *end = NULL, *block = tool_allocate(ENVIRONMENT_CAPACITY, 1);
+    long length = doctor_read(doctor, text_format("/proc/%" PRIu32 "/environ", pid), block, ENVIRONMENT_CAPACITY);
     const char *refresh = value_of(block, length, "RAY_memory_monitor_refresh_ms");
     const char *threshold = value_of(block, length, "RAY_memory_usage_threshold");
     double share = threshold != NULL ? strtod(threshold, &end) : -1;

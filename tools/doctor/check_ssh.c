@@ -34,9 +34,8 @@ static bool listener_score(const struct doctor *doctor, int64_t *score)
 {
     bool is_known = false;
     for (size_t i = 0; i < doctor->process_count; i++) {
-        char path[64];
         int64_t value;
-        snprintf(path, sizeof path, "/proc/%" PRIu32 "/oom_score_adj", doctor->processes[i].pid);
+        char *path = text_format("/proc/%" PRIu32 "/oom_score_adj", doctor->processes[i].pid);
         if (strcmp(doctor->processes[i].name, "sshd") != 0 || !doctor_read_number(doctor, path, &value))
             continue;
         *score = is_known && *score < value ? *score : value;

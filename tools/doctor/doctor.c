@@ -2,6 +2,7 @@
  * doctor.c - see doctor.h: finds processes, and computes the exit status.
  */
 #include "doctor/doctor.h"
+#include "common/text.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -29,10 +30,10 @@ const struct doctor_process *doctor_process_named(const struct doctor *doctor, c
 /* Returns whether systemd has started the process for a unit of the system, into which no user can move another one. */
 static bool is_in_unit(const struct doctor *doctor, const struct doctor_process *process)
 {
-    char text[4096], path[64], place[96];
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cgroup", process->pid);
+    char text[4096], place[96];
     snprintf(place, sizeof place, ":/system.slice/%s.service\n", process->name);
-    return doctor_read(doctor, path, text, sizeof text) > 0 && strstr(text, place) != NULL;
+    return doctor_read(doctor, text_format("/proc/%" PRIu32 "/cgroup", process->pid), text, sizeof text) > 0 &&
+           strstr(text, place) != NULL;
 }
 
 const struct doctor_process *doctor_daemon_named(const struct doctor *doctor, const char *name)

@@ -219,12 +219,11 @@ static void take_unguarded(const struct process *process, uint64_t bytes, const 
 {
     if (bytes <= found.unguarded_bytes)
         return;
-    char path[64], name[sizeof found.unguarded_name] = "";
+    char name[sizeof found.unguarded_name] = "";
     const char *advice = advice_about(process->pid, status);
     if (advice == NULL)
         return;
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/comm", process->pid);
-    if (procfs_read_text(path, name, sizeof name) < 0)
+    if (procfs_read(process->pid, "comm", name, sizeof name) < 0)
         name[0] = '\0';
     name[strcspn(name, "\n")] = '\0';
     pthread_mutex_lock(&found_lock);
@@ -259,9 +258,8 @@ static bool may_be_judged(uint32_t pid, const char *status)
  * memory before exec must not be taken for an unguarded program's. */
 static void scan_process(const struct process *process)
 {
-    char path[64], status[8192];
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/status", process->pid);
-    if (procfs_read_text(path, status, sizeof status) <= 0)
+    char status[8192];
+    if (procfs_read(process->pid, "status", status, sizeof status) <= 0)
         return;
     uint64_t highest_bytes = procfs_kib(procfs_number_after(status, "VmHWM"));
     if (highest_bytes == SG_UNKNOWN || highest_bytes < LAUNCH_UNGUARDED_BYTES || !may_be_judged(process->pid, status))

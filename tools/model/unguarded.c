@@ -20,24 +20,12 @@
 /* Smaller processes add nothing to what a container holds. */
 #define LEAST_OF_CONTAINER (UINT64_C(4) << 20)
 
-/* Returns the number of a process in its own PID namespace. */
-static uint32_t inner_pid_of(uint32_t pid, const char *status)
-{
-    const char *line = strstr(status, "\nNSpid:");
-    if (line == NULL)
-        return pid;
-    const char *end = strchrnul(line + 1, '\n');
-    while (end > line && isdigit((unsigned char)end[-1]))
-        end--;
-    return (uint32_t)strtoul(end, NULL, 10);
-}
-
 static bool is_guarded(const struct model *model, uint32_t pid, const char *status)
 {
     struct procfs_stat stat;
     const struct model_job *job;
     const struct model_process *process;
-    uint32_t inner_pid = inner_pid_of(pid, status);
+    uint32_t inner_pid = host_inner_pid(status);
     if (procfs_stat(pid, &stat) != 0)
         return true; /* the process has ended meanwhile */
     DL_FOREACH (model->jobs, job)
@@ -100,17 +88,15 @@ void model_unguarded_fill(struct model *model, bool wants_devices)
     uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : bytes_max(total / 100, LEAST_BYTES);
     const struct host_devices *devices = wants_devices ? host_devices_ask() : NULL;
     struct model_unguarded_sums sums = {0};
-    char path[PROCFS_PATH_CAPACITY], status[8192];
-    snprintf(path, sizeof path, "%s/proc", procfs_live_root);
-    DIR *stream = opendir(path);
+    char status[8192];
+    DIR *stream = opendir(text_format("%s/proc", procfs_live_root));
     const struct dirent *entry;
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        snprintf(path, sizeof path, "%s/proc/%s/status", procfs_live_root, entry->d_name);
-        if (procfs_read_text(path, status, sizeof status) <= 0)
-            continue;
         struct model_unguarded candidate = {.pid = (uint32_t)strtoul(entry->d_name, NULL, 10)};
+        if (procfs_read(candidate.pid, "status", status, sizeof status) <= 0)
+            continue;
         candidate.resident_bytes = procfs_kib(procfs_number_after(status, "VmRSS"));
         candidate.device_bytes = devices != NULL ? host_device_bytes(devices, candidate.pid) : SG_UNKNOWN;
         candidate.user = (uid_t)procfs_number_after(status, "Uid");

@@ -109,20 +109,14 @@ const struct host_container *host_containers_find(const struct host_containers *
     return NULL;
 }
 
-static bool read_cgroup(const char *who, char text[16384])
-{
-    char path[PROCFS_PATH_CAPACITY];
-    snprintf(path, sizeof path, "%s/proc/%s/cgroup", procfs_live_root, who);
-    return procfs_read_text(path, text, 16384) > 0;
-}
-
 /* Returns whether this process runs in that container too: it is no other place then. */
 static bool is_own(const char *id)
 {
     static char own[HOST_ID_CAPACITY]; /* a process stays in its container */
     static bool is_read;
     char text[16384];
-    if (!is_read && (!read_cgroup("self", text) || !host_container_of_cgroup(text, own)))
+    if (!is_read && (procfs_read_text(text_format("%s/proc/self/cgroup", procfs_live_root), text, sizeof text) <= 0 ||
+                     !host_container_of_cgroup(text, own)))
         own[0] = '\0';
     is_read = true;
     return strcmp(own, id) == 0;
@@ -130,10 +124,9 @@ static bool is_own(const char *id)
 
 char *host_container_id(const struct host_containers *containers, uint32_t pid, const struct host_container **record)
 {
-    char who[16], text[16384], id[HOST_ID_CAPACITY];
+    char text[16384], id[HOST_ID_CAPACITY];
     *record = NULL;
-    snprintf(who, sizeof who, "%" PRIu32, pid);
-    if (!read_cgroup(who, text))
+    if (procfs_read(pid, "cgroup", text, sizeof text) <= 0)
         return NULL;
     if (host_container_of_cgroup(text, id)) {
         *record = host_containers_find(containers, id);

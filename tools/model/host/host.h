@@ -20,6 +20,9 @@ uint32_t host_pid_of(uint32_t pid, uint64_t start_ticks, uint32_t pid_namespace)
 bool host_is_own_namespace(uint32_t pid_namespace);
 void host_pids_forget(void);
 
+/* Returns the number of a process in its own PID namespace, by its /proc/PID/status; 0: it has that of the reader. */
+uint32_t host_inner_pid(const char *status);
+
 /* ---- cgroup.c ---- */
 
 enum { HOST_ID_CAPACITY = 128, HOST_SHORT_DIGITS = 12, HOST_ID_DIGITS = 64 };

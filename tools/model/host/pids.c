@@ -45,8 +45,8 @@ bool host_is_own_namespace(uint32_t pid_namespace)
     return own == 0 || own == pid_namespace;
 }
 
-/* Returns the last number of a line "NSpid: 4711 7"; 0 if there is only one. */
-static uint32_t inner_pid_of(const char *status)
+/* That is the last number of a line "NSpid: 4711 7". */
+uint32_t host_inner_pid(const char *status)
 {
     const char *line = strstr(status, "\nNSpid:");
     unsigned long pid = 0;
@@ -73,12 +73,12 @@ static void search(void)
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        snprintf(path, sizeof path, "%s/proc/%s/status", procfs_live_root, entry->d_name);
-        uint32_t inner_pid = procfs_read_text(path, status, sizeof status) > 0 ? inner_pid_of(status) : 0;
+        uint32_t pid = (uint32_t)strtoul(entry->d_name, NULL, 10);
+        uint32_t inner_pid = procfs_read(pid, "status", status, sizeof status) > 0 ? host_inner_pid(status) : 0;
         if (inner_pid == 0)
             continue;
         found = tool_grow(found, found_count, sizeof *found);
-        found[found_count++] = (struct inner){(uint32_t)strtoul(entry->d_name, NULL, 10), inner_pid};
+        found[found_count++] = (struct inner){pid, inner_pid};
     }
     if (stream != NULL)
         closedir(stream);

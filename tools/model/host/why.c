@@ -26,28 +26,18 @@ enum { VARIABLES_CAPACITY = 1 << 17 }; /* the kernel takes longer environments, 
 
 static char variables[VARIABLES_CAPACITY]; /* of one process, for host_why_not_loaded() and host_why_unguarded() */
 
-/* Returns the number of bytes read, or a value below 1. */
-static long read_variables(uint32_t pid, char text[VARIABLES_CAPACITY])
-{
-    char path[PROCFS_PATH_CAPACITY];
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/environ", procfs_live_root, pid);
-    return procfs_read_text(path, text, VARIABLES_CAPACITY);
-}
-
 /* Returns whether a process waits in the kernel and no signal reaches it. Its mappings and its environment may not be
  * readable until that ends: whoever reads them would wait too. */
 static bool is_stuck(uint32_t pid)
 {
-    char path[PROCFS_PATH_CAPACITY], status[1024];
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", procfs_live_root, pid);
-    return procfs_read_text(path, status, sizeof status) > 0 && strstr(status, "\nState:\tD") != NULL;
+    char status[1024];
+    return procfs_read(pid, "status", status, sizeof status) > 0 && strstr(status, "\nState:\tD") != NULL;
 }
 
 char *host_command(uint32_t pid)
 {
-    char path[PROCFS_PATH_CAPACITY], text[SG_COMMAND_BYTES];
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/cmdline", procfs_live_root, pid);
-    long length = procfs_read_text(path, text, sizeof text);
+    char text[SG_COMMAND_BYTES];
+    long length = procfs_read(pid, "cmdline", text, sizeof text);
     while (length > 0 && text[length - 1] == '\0')
         length--;
     for (long i = 0; i < length; i++)
@@ -60,7 +50,7 @@ char *host_variable(uint32_t pid, const char *name)
 {
     static char all[VARIABLES_CAPACITY]; /* not `variables`, which the launcher's scans use meanwhile */
     const size_t length = strlen(name);
-    long left = is_stuck(pid) ? 0 : read_variables(pid, all);
+    long left = is_stuck(pid) ? 0 : procfs_read(pid, "environ", all, sizeof all);
     for (const char *at = all; left > 0;) {
         size_t bytes = strnlen(at, (size_t)left);
         if (bytes > length && strncmp(at, name, length) == 0 && at[length] == '=')
@@ -84,7 +74,7 @@ enum host_why host_why_not_loaded(uint32_t pid, const char *library)
         return HOST_WHY_STATIC;
     if (elf_is_of_musl(&facts))
         return HOST_WHY_MUSL;
-    long length = read_variables(pid, variables);
+    long length = procfs_read(pid, "environ", variables, sizeof variables);
     bool is_named = length > 0 && memmem(variables, (size_t)length, library, strlen(library)) != NULL;
     return is_named ? HOST_WHY_NOT_FOUND : HOST_WHY_NO_PRELOAD;
 }
@@ -97,9 +87,11 @@ enum host_why host_why_unguarded(uint32_t pid)
     if (!procfs_maps(pid, library)) {
         enum host_why why = host_why_not_loaded(pid, library);
         /* an unreadable environment says nothing */
-        return why == HOST_WHY_NO_PRELOAD && read_variables(pid, variables) < 0 ? HOST_WHY_UNKNOWN : why;
+        return why == HOST_WHY_NO_PRELOAD && procfs_read(pid, "environ", variables, sizeof variables) < 0
+                   ? HOST_WHY_UNKNOWN
+                   : why;
     }
-    long length = read_variables(pid, variables);
+    long length = procfs_read(pid, "environ", variables, sizeof variables);
     bool is_disabled = length > 0 && memmem(variables, (size_t)length, disabled, sizeof disabled) != NULL;
     return is_disabled ? HOST_WHY_DISABLED : HOST_WHY_ELSEWHERE;
 }

@@ -109,8 +109,7 @@ static void put_variables(struct report_html_table *table, const struct model_pr
         stat.start_ticks != process->start_ticks)
         return;
     char *text = tool_allocate(ENVIRONMENT_CAPACITY, 1);
-    char *path = text_format("/proc/%" PRIu32 "/environ", process->host_pid);
-    long length = procfs_read_text(path, text, ENVIRONMENT_CAPACITY);
+    long length = procfs_read(process->host_pid, "environ", text, ENVIRONMENT_CAPACITY);
     for (const char *entry = text; entry - text < length; entry += strlen(entry) + 1)
         report_html_variable(table, entry);
 }
