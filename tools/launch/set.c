@@ -279,7 +279,5 @@ static int set(const struct launch *launch, const struct model *model)
 int launch_set(const struct launch *launch)
 {
     const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->set_job};
-    struct model *model = model_build(&scope);
-    int code = set(launch, model);
-    return code;
+    return set(launch, model_build(&scope));
 }

@@ -272,8 +272,7 @@ static char *words_of(const struct run *run)
         return words_of_survivor(run);
     if (run->refused_count == 0)
         return end;
-    char *refusals = refusals_of(run);
-    return text_format("%s; %s", end, refusals);
+    return text_format("%s; %s", end, refusals_of(run));
 }
 
 static char *with_unguarded(char *words, const struct model_witness *witness)

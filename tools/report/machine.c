@@ -161,9 +161,8 @@ static void put_claims(const struct model *model, const struct style *style)
         }
         if (shown[claim->is_queued] == 1)
             style_flow(style, &column, column == 0 ? "" : "; ", STYLE_BOLD, claim->is_queued ? "queue:" : "claims:");
-        char *piece = name_of_claim(claim, text_size(claim->bytes), style);
         style_flow(style, &column, shown[claim->is_queued] == 1 ? " " : ", ",
-                   claim->is_queued ? STYLE_YELLOW : STYLE_PLAIN, piece);
+                   claim->is_queued ? STYLE_YELLOW : STYLE_PLAIN, name_of_claim(claim, text_size(claim->bytes), style));
     }
     if (hidden > 0)
         style_flow(style, &column, ", ", STYLE_PLAIN, text_format("and %zu more", hidden));

@@ -314,6 +314,5 @@ int main(int argc, char **argv)
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
     struct model *model = gather(&request);
     bool is_document = request.plot_path != NULL || request.html_path != NULL;
-    int status = is_document ? write_document(model, &request) : write_report(model, &request);
-    return status;
+    return is_document ? write_document(model, &request) : write_report(model, &request);
 }

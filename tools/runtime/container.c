@@ -310,9 +310,8 @@ static bool requires_guard(const struct container *container)
 {
     const json_t *config = container->document.root;
     const char *variable = runtime_edit_variable(container->process, SG_VARIABLE_REQUIRED);
-    const char *annotation = runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED);
-    bool is_asked =
-        container->settings->is_required || text_is_one_of(variable, "1") || text_is_one_of(annotation, "1|yes|true");
+    bool is_asked = container->settings->is_required || text_is_one_of(variable, "1") ||
+                    text_is_one_of(runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED), "1|yes|true");
     return is_asked && !is_sandbox(container);
 }
 

@@ -52,8 +52,7 @@ static char *of_docker(const json_t *config)
             continue;
         json_t *known = load(text_format("%.*s/config.v2.json", (int)(strrchr(source, '/') - source), source));
         const char *name = json_string_value(json_object_get(known, "Name"));
-        char *found = copy(name != NULL ? name + strspn(name, "/") : NULL);
-        return found;
+        return copy(name != NULL ? name + strspn(name, "/") : NULL);
     }
     return NULL;
 }

@@ -90,8 +90,7 @@ static bool is_running(const char *state)
     bool is_found = false;
     int folder = state != NULL ? open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     for (size_t i = 0; folder >= 0 && !is_found && i < sizeof known / sizeof known[0]; i++) {
-        json_t *root = read_file(folder, known[i][0], STATE_MAX);
-        double pid = json_number_value(json_object_get(root, known[i][1]));
+        double pid = json_number_value(json_object_get(read_file(folder, known[i][0], STATE_MAX), known[i][1]));
         is_found = pid > 0 && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
     }
     if (folder >= 0)
@@ -123,8 +122,7 @@ static void sweep(int folder)
             fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
             status.st_mtime + YOUNG_SECONDS > time(NULL))
             continue;
-        json_t *record = read_record(folder, entry->d_name);
-        const char *place = json_string_value(json_object_get(record, "state"));
+        const char *place = json_string_value(json_object_get(read_record(folder, entry->d_name), "state"));
         if (place != NULL && stat(place, &state) != 0 && errno == ENOENT)
             (void)unlinkat(folder, entry->d_name, 0);
     }

@@ -283,8 +283,7 @@ static void take(struct document *document, const struct document *earlier)
         return;
     }
     json_object_set(document->root, DEFAULT, name);
-    char *value = json_dumps(name, JSON_ENCODE_ANY);
-    set_member(document, top(document), DEFAULT, value);
+    set_member(document, top(document), DEFAULT, json_dumps(name, JSON_ENCODE_ANY));
 }
 
 /* Prints the edited text. Returns an exit code. */

@@ -119,7 +119,6 @@ int setup_print(const struct doctor *doctor, bool is_undo, FILE *stream)
     if (library != NULL && readlink("/proc/self/exe", self, sizeof self - 1) > 0)
         folder = find_files(doctor, self);
     if (folder != NULL) {
-        char *runtime = find_beside(doctor, "sparkguard-runtime");
         fprintf(stream,
                 "#!/bin/sh\n"
                 "# Made by sparkguard-doctor --setup%s, version " SG_VERSION_TEXT ".\n"
@@ -127,9 +126,8 @@ int setup_print(const struct doctor *doctor, bool is_undo, FILE *stream)
                 "# Exit status: 0 all is done, 1 something was left; lines that begin with \"left:\" say what.\n"
                 "task=%s\ndoctor=%s\nbrought=%s\nfiles=" SG_SYSTEMDIR "\nlibrary=%s\nruntime=%s\n",
                 is_undo ? "=undo" : "", is_undo ? "" : " It is taken back by: sparkguard-doctor --setup=undo | sudo sh",
-                is_undo ? "undo" : "set_up", self, folder, library, runtime);
+                is_undo ? "undo" : "set_up", self, folder, library, find_beside(doctor, "sparkguard-runtime"));
         copy_script(folder, stream);
     }
-    int status = folder != NULL ? SETUP_DONE : SETUP_NONE;
-    return status;
+    return folder != NULL ? SETUP_DONE : SETUP_NONE;
 }

@@ -103,8 +103,7 @@ static bool has_room(struct check *check)
 static bool take_facts(struct check *check, pid_t probe, char **path)
 {
     const struct model_scope scope = {.is_all = true};
-    struct model *model = model_build(&scope);
-    const struct model_process *record = check_find_probe(model, probe);
+    const struct model_process *record = check_find_probe(model_build(&scope), probe);
     *path = NULL;
     if (record != NULL) {
         check->driver_facts = record->machine.driver_facts;

@@ -72,8 +72,7 @@ static void try_decisions(struct check *check)
     (void)check_trial_start_probe(&trial, check->library, CHECK_PROBE_LIMITED, variables);
     if (!check_trial_hear(&trial, &answer))
         answer = (struct check_answer){0};
-    char *words = check_trial_end(&trial, &status);
-    add_decisions(check, &answer, words);
+    add_decisions(check, &answer, check_trial_end(&trial, &status));
 }
 
 /* Adds where statistics are kept. Returns false if they are not. */
@@ -245,8 +244,7 @@ void check_guarding(struct check *check)
     try_decisions(check);
     (void)check_trial_start_probe(&trial, check->library, CHECK_PROBE_PLAIN, variables);
     bool has_answer = check_trial_hear(&trial, &answer);
-    char *words = check_trial_words(&trial);
-    bool is_recorded = add_place(check, words);
+    bool is_recorded = add_place(check, check_trial_words(&trial));
     add_sharing(check, trial.pid, is_recorded);
     (void)check_trial_end(&trial, &status);
     if (has_answer)

@@ -243,8 +243,7 @@ static char *list_files(const struct search *search)
 {
     char *list = text_copy("", 1);
     for (size_t i = 0; i < search->count; i++) {
-        char *longer = text_format("%s%s\n", list, search->file[i].path);
-        list = longer;
+        list = text_format("%s%s\n", list, search->file[i].path);
     }
     return list;
 }

@@ -55,10 +55,8 @@ static char *docker_name(const char *id)
     glob_t found = {0};
     char *name = NULL;
     char *pattern = text_format("%s/var/lib/docker/containers/%s*/config.v2.json", procfs_live_root, id);
-    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0 && found.gl_pathc == 1) { /* several: the ID is too short */
-        json_t *root = parse(found.gl_pathv[0]);
-        name = name_in(json_object_get(root, "Name"));
-    }
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0 && found.gl_pathc == 1) /* several: the ID is too short */
+        name = name_in(json_object_get(parse(found.gl_pathv[0]), "Name"));
     globfree(&found);
     return name;
 }

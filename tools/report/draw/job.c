@@ -163,11 +163,10 @@ static char *summary_of(const struct bands *bands, bool is_observing)
 
 char *draw_bands_describe(const struct bands *bands)
 {
-    char *summary = summary_of(bands, false);
     return text_format("Each process is a band, the largest at the bottom, from %s to %s. %s. Hatched parts were "
                        "not recorded. The figures are in the tables of the job and of its processes.",
                        text_time_local(bands->span[0].begin_ns),
-                       text_time_local(bands->span[bands->span_count - 1].end_ns), summary);
+                       text_time_local(bands->span[bands->span_count - 1].end_ns), summary_of(bands, false));
 }
 
 /* Prints what is not drawn, and how long nothing ran between two spans. */

@@ -25,8 +25,7 @@ static double parameters_of(const char *text)
 
 bool fits_is_shape(const char *text)
 {
-    bool is_shape = parameters_of(text_copy(text, strcspn(text, ","))) > 0;
-    return is_shape;
+    return parameters_of(text_copy(text, strcspn(text, ","))) > 0;
 }
 
 bool fits_parse_number(const char *text, uint64_t *number)
