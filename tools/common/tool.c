@@ -64,7 +64,7 @@ static void free_nothing(void *block)
 }
 
 /* Here, and not in json.c, which a tool that only reads JSON does not link. */
-__attribute__((constructor)) static void begin(void)
+__attribute__((constructor)) static void begin_arena(void)
 {
     json_set_alloc_funcs(allocate_for_json, free_nothing);
 }

@@ -12,7 +12,7 @@
 #include "sparkguard_bounds.h"
 
 /* Returns the file's text, empty if it cannot be read. */
-static struct sg_bounds_text read_text(const struct doctor *doctor, const char *path)
+static struct sg_bounds_text read_in_tree(const struct doctor *doctor, const char *path)
 {
     char *text = tool_allocate(DOCTOR_TEXT_CAPACITY, 1);
     long length = doctor_read(doctor, path, text, DOCTOR_TEXT_CAPACITY);
@@ -92,9 +92,9 @@ static void check_bounds(struct doctor *doctor, struct finding *finding)
     bool exists = stat(text_format("%s" SG_BOUNDS_FILE, doctor->root), &status) == 0;
     if (!exists) /* a machine without bounds hears nothing about them */
         return;
-    sources.bounds = read_text(doctor, SG_BOUNDS_FILE);
-    sources.users = read_text(doctor, "/etc/passwd");
-    sources.groups = read_text(doctor, "/etc/group");
+    sources.bounds = read_in_tree(doctor, SG_BOUNDS_FILE);
+    sources.users = read_in_tree(doctor, "/etc/passwd");
+    sources.groups = read_in_tree(doctor, "/etc/group");
     if ((status.st_mode & S_IROTH) == 0) {
         finding_say(finding, FINDING_WARNING, "sudo chmod 644 " SG_BOUNDS_FILE,
                     SG_BOUNDS_FILE " cannot be read by all users: it does not bound them.");

@@ -54,7 +54,7 @@ static bool is_orphan(const struct doctor *doctor, const struct doctor_process *
 }
 
 /* Returns the command line with blanks, else the name, of a process. */
-static char *command_of(const struct doctor *doctor, const struct doctor_process *process)
+static char *command_in_tree(const struct doctor *doctor, const struct doctor_process *process)
 {
     char text[1024];
     long length = doctor_read(doctor, text_format("/proc/%" PRIu32 "/cmdline", process->pid), text, sizeof text);
@@ -76,10 +76,10 @@ static const struct kind *kind_of(const struct doctor_process *process, const ch
     return NULL;
 }
 
-static void look_at(const struct doctor *doctor, const struct doctor_process *process, struct left *left)
+static void examine_process(const struct doctor *doctor, const struct doctor_process *process, struct left *left)
 {
     char status[8192];
-    char *command = command_of(doctor, process);
+    char *command = command_in_tree(doctor, process);
     const struct kind *kind = kind_of(process, command);
     if (kind == NULL || process->state == 'Z' || (!kind->is_idle && !is_orphan(doctor, process)))
         return;
@@ -105,7 +105,7 @@ static void check_left_processes(struct doctor *doctor, struct finding *finding)
 {
     struct left left = {.names = text_copy("", 0), .pids = text_copy("", 0)};
     for (size_t i = 0; i < doctor->process_count && !doctor->is_contained; i++) /* there init is a part of the job */
-        look_at(doctor, &doctor->processes[i], &left);
+        examine_process(doctor, &doctor->processes[i], &left);
     if (left.count == 0)
         return;
     finding_say(finding, FINDING_WARNING, NULL, "%" PRIu64 " process%s of ended jobs run%s on with %s: %s%s",

@@ -17,7 +17,7 @@ static const enum style_colour colour_of[FINDING_STATE_COUNT] = {
     [FINDING_DANGER] = STYLE_RED,
 };
 
-static void put_state(const struct style *style, enum finding_state state)
+static void put_finding_state(const struct style *style, enum finding_state state)
 {
     fprintf(style->stream, "%s%-*s%s", style_colour_on(style, colour_of[state]), INDENT, doctor_state_name[state],
             style_colour_off(style, colour_of[state]));
@@ -59,7 +59,7 @@ static void put_command(const struct style *style, const char *command)
 
 static void put_problem(const struct style *style, const struct finding *finding)
 {
-    put_state(style, finding->state);
+    put_finding_state(style, finding->state);
     fprintf(style->stream, "%s%s%s\n", style_colour_on(style, STYLE_BOLD), finding->id,
             style_colour_off(style, STYLE_BOLD));
     put_words(style, STYLE_PLAIN, finding->sentence);
@@ -72,7 +72,7 @@ static void put_problem(const struct style *style, const struct finding *finding
 static void put_fine(const struct style *style, const struct finding *finding, size_t id_width)
 {
     char *printable = text_printable(finding->sentence, style->is_utf8);
-    put_state(style, finding->state);
+    put_finding_state(style, finding->state);
     fprintf(style->stream, "%-*s", (int)id_width + 2, finding->id);
     style_words(style, INDENT + id_width + 2, STYLE_PLAIN, printable);
 }

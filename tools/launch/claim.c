@@ -100,7 +100,7 @@ bool launch_claim_take(struct launch_claim *claim, enum launch_claim_option opti
 
 /* Returns the program's command line as the record of a running program has it: arguments separated by blanks, cut to
  * the record's size. */
-static char *command_of(char *const *program)
+static char *command_on_record(char *const *program)
 {
     char *all = tool_allocate(SG_COMMAND_BYTES, 1);
     size_t length = 0;
@@ -160,7 +160,7 @@ static struct past find_past(const struct launch *launch)
     const struct model_scope scope = {
         .directories = &launch->directory, .directory_count = 1, .is_all = true, .wants_history = true};
     struct model *model = model_build(&scope);
-    struct past past = {.hash = launch_command_hash(launch->program), .command = command_of(launch->program)};
+    struct past past = {.hash = launch_command_hash(launch->program), .command = command_on_record(launch->program)};
     const struct model_job *job;
     DL_FOREACH (model->jobs, job)
         for (size_t run = 0; run < job->run_count; run++)

@@ -57,7 +57,7 @@ bool launch_jail_take(struct launch *launch, const char *text)
     return launch->jail_bytes != 0 || (size.bytes == 0 && size.percent_milli == 0); /* "none", 0 */
 }
 
-static void say(int failure_pipe, int what)
+static void send_state(int failure_pipe, int what)
 {
     while (write(failure_pipe, &what, sizeof what) < 0 && errno == EINTR)
         continue;
@@ -191,7 +191,7 @@ void launch_jail_inside(char **argv)
     dup2(saved_stderr, STDERR_FILENO);
     close(saved_stderr);
     if (!is_bounded(bytes)) {
-        say(failure_pipe, JAIL_HAS_NO_LIMIT);
+        send_state(failure_pipe, JAIL_HAS_NO_LIMIT);
         _exit(LAUNCH_FAILED);
     }
     if (!is_quiet)
@@ -199,8 +199,8 @@ void launch_jail_inside(char **argv)
                 "sparkguard: jail of %s: the kernel bounds heap, mapped, pinned and managed memory; the guard bounds "
                 "device memory (cudaMalloc)\n",
                 text_size(bytes));
-    say(failure_pipe, JAIL_IS_THERE);
+    send_state(failure_pipe, JAIL_IS_THERE);
     execvp(program[0], program);
-    say(failure_pipe, errno);
+    send_state(failure_pipe, errno);
     _exit(LAUNCH_NOT_FOUND);
 }

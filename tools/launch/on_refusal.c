@@ -40,7 +40,7 @@ struct found {
 
 /* Takes the latest refusal of a record of this job that was not told yet. What observe mode would have refused is
  * none. */
-static void look_at(int fd, const struct sg_slot *slot, void *data)
+static void look_for_refusal(int fd, const struct sg_slot *slot, void *data)
 {
     struct found *found = data;
     const struct hook *hook = found->hook;
@@ -113,7 +113,7 @@ static void tell(struct hook *hook)
     hook->command = 0;
     hook->told_ns = hook->told_ns < real_ns ? hook->told_ns : real_ns; /* the clock may have been set back */
     struct found found = {.hook = hook};
-    launch_each_record(hook->launch->directory, false, look_at, &found);
+    launch_each_record(hook->launch->directory, false, look_for_refusal, &found);
     bool is_first = hook->ran_ns == 0;
     if (found.refusal.time_ns == 0 ||
         (!is_first && (now_ns - hook->ran_ns < SECOND_NS || found.refusal.time_ns - hook->told_ns < SECOND_NS)))

@@ -31,7 +31,7 @@ enum {
     KEY_CLAIM
 };
 
-static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
+static void complain_of_value(struct launch *launch, enum sg_option option, const char *what, const char *value)
 {
     bad_value_say("sparkguard", what, value, env_check_fault(option, value), sg_option_table[option].example,
                   NOT_STARTED);
@@ -62,7 +62,7 @@ static void take_option(struct launch *launch, enum sg_option option, char *valu
     if (sg_is_valid(option, value))
         warn(option, name, value);
     else
-        complain(launch, option, name, value);
+        complain_of_value(launch, option, name, value);
 }
 
 static void take_jail(struct launch *launch, const char *value)
@@ -316,7 +316,7 @@ void launch_check_environment(struct launch *launch)
         enum env_check verdict = env_check_judge(*entry, &option);
         const char *equals = strchr(*entry, '=');
         if (verdict == ENV_CHECK_BAD && launch->value[option] == NULL)
-            complain(launch, option, sg_option_table[option].variable, equals + 1);
+            complain_of_value(launch, option, sg_option_table[option].variable, equals + 1);
         if (verdict == ENV_CHECK_GOOD && launch->value[option] == NULL)
             warn(option, sg_option_table[option].variable, equals + 1);
         if (verdict != ENV_CHECK_UNKNOWN)

@@ -67,7 +67,7 @@ struct helper {
 };
 
 /* Takes the question in a record of another job. */
-static void look_at(int fd, const struct sg_slot *slot, void *data)
+static void look_for_request(int fd, const struct sg_slot *slot, void *data)
 {
     struct helper *helper = data;
     int64_t time_ns;
@@ -89,7 +89,7 @@ static void look(struct helper *helper)
     (void)nanosleep(&rest, NULL);
     int64_t begin_ns = tool_clock_ns(CLOCK_MONOTONIC);
     helper->asked_bytes = 0;
-    launch_each_record(helper->directory, true, look_at, helper);
+    launch_each_record(helper->directory, true, look_for_request, helper);
     int64_t end_ns = tool_clock_ns(CLOCK_MONOTONIC), pause_ns = REST_PART * (end_ns - begin_ns);
     pause_ns = pause_ns < REST_NS ? REST_NS : pause_ns >= REST_MOST_NS ? REST_MOST_NS - 1 : pause_ns;
     helper->rest_ns = helper->asked_bytes == 0 ? end_ns + pause_ns : 0;

@@ -31,7 +31,7 @@ const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT] = {
 };
 
 /* Returns the path at which execvp(3) would find a program; NULL if nowhere. */
-static char *find_program(const char *program)
+static char *find_as_execvp(const char *program)
 {
     char *folders, *rest = NULL, *found = NULL;
     struct stat status;
@@ -75,7 +75,7 @@ static char *interpreter_of(const char *line)
     while (is_env && (word = strsep(&rest, " \t\r")) != NULL) {
         if (word[0] == '\0' || word[0] == '-' || strchr(word, '=') != NULL)
             continue;
-        path = find_program(word);
+        path = find_as_execvp(word);
         is_env = false;
     }
     return path;
@@ -104,7 +104,7 @@ static enum launch_obstacle startable(const char *path)
 void launch_program_judge(const char *name, const char *library, struct launch_program *program)
 {
     struct elf_facts ours;
-    char *path = find_program(name), *next;
+    char *path = find_as_execvp(name), *next;
     *program = (struct launch_program){.path = path != NULL ? path : text_copy(name, SIZE_MAX)};
     program->obstacle = path != NULL ? startable(path) : LAUNCH_NOWHERE;
     if (!elf_read(library, &ours))
@@ -135,7 +135,7 @@ void launch_program_judge(const char *name, const char *library, struct launch_p
 static char *missing_interpreter(const char *program)
 {
     struct elf_facts facts;
-    char *path = find_program(program), interpreter[sizeof facts.script_line] = "";
+    char *path = find_as_execvp(program), interpreter[sizeof facts.script_line] = "";
     bool is_missing = path != NULL && elf_read(path, &facts) && sscanf(facts.script_line, " %255s", interpreter) == 1 &&
                       access(interpreter, F_OK) != 0;
     return is_missing ? text_copy(interpreter, sizeof interpreter) : NULL;
@@ -175,7 +175,7 @@ static char *probably_meant(const char *tool, const char *name, int failure)
         return text_format("sparkguard %s", option);
     if (failure != ENOENT || strchr(name, '/') != NULL)
         return NULL;
-    if (strcmp(name, "python") == 0 && find_program("python3") != NULL)
+    if (strcmp(name, "python") == 0 && find_as_execvp("python3") != NULL)
         return text_format("%spython3", before);
     if (is_file && access(name, X_OK) == 0)
         return text_format("%s./%s", before, name);

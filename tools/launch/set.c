@@ -65,7 +65,7 @@ static void complain_of_word(const char *text)
 }
 
 /* Returns false, after a message on stderr, if the text is not NAME=VALUE with a name and a value that can be set. */
-static bool take(struct order *order, const struct model *model, const char *text)
+static bool parse_setting(struct order *order, const struct model *model, const char *text)
 {
     uint64_t *const words[NAME_COUNT] = {&order->limit_bytes, &order->reserve_bytes, &order->claim_bytes};
     const size_t length = strcspn(text, "=");
@@ -121,7 +121,7 @@ static void take_state(struct chosen *chosen, const struct model *model, const s
 
 /* Chooses this user's job of the name; for root, without one, the job of the only other user who has one. Returns an
  * exit code, 0: chosen. */
-static int choose(const struct model *model, const char *name, struct chosen *chosen)
+static int choose_job(const struct model *model, const char *name, struct chosen *chosen)
 {
     const struct model_job *job = NULL, *at;
     const struct model_process *process;
@@ -149,7 +149,7 @@ static int choose(const struct model *model, const char *name, struct chosen *ch
     return geteuid() == 0 || chosen->owner == geteuid() ? 0 : SET_NOT_ALLOWED;
 }
 
-static int complain(int code, const char *job)
+static int complain_of_setting(int code, const char *job)
 {
     char *printable = text_printable(job, false);
     fprintf(stderr, "sparkguard: %s: ", launch_set_name);
@@ -191,14 +191,14 @@ static int apply(const struct launch *launch, const struct chosen *job, const st
     const struct sg_settings set = {order->limit_bytes, order->reserve_bytes, (uint64_t)getuid() + 1};
     int code = 0, failure = 0;
     if (sg_control_count(job->hash) == 0 && job->run == 0)
-        return complain(SET_NO_JOB, launch->set_job);
+        return complain_of_setting(SET_NO_JOB, launch->set_job);
     if (order->claim_bytes != 0)
         code = set_claim(launch, job, order->claim_bytes != SG_UNKNOWN ? order->claim_bytes : 0, machine_bytes);
     if (code == 0 && (order->limit_bytes != 0 || order->reserve_bytes != 0))
         failure = sg_control_set(job->hash, job->run, &set);
     sg_control_wake();
     if (failure == -ENOENT)
-        return complain(SET_NO_JOB, launch->set_job);
+        return complain_of_setting(SET_NO_JOB, launch->set_job);
     if (failure != 0)
         fprintf(stderr, "sparkguard: %s: the job cannot be changed now: %s; nothing is changed\n", launch_set_name,
                 failure == -EBUSY    ? "another sparkguard --set is at work"
@@ -244,7 +244,7 @@ static void add_change(char **line, const char *name, uint64_t before, uint64_t 
         *line = text_format("%s%s%s %s %s %s", *line, (*line)[0] != '\0' ? ", " : "", name, old, arrow, new);
 }
 
-static void say(const struct launch *launch, const struct chosen *job, const struct order *order)
+static void say_set(const struct launch *launch, const struct chosen *job, const struct order *order)
 {
     char *name = text_printable(launch->set_job, false), *line = text_copy("", SIZE_MAX);
     add_change(&line, "limit", job->limit_bytes, order->limit_bytes);
@@ -258,21 +258,21 @@ static int set(const struct launch *launch, const struct model *model)
     struct order order = {.is_forced = launch->is_forced};
     struct chosen job;
     for (char **word = launch->program; *word != NULL; word++)
-        if (!take(&order, model, *word))
+        if (!parse_setting(&order, model, *word))
             return LAUNCH_USAGE;
     int failure = sg_control_begin(launch->directory);
-    int code = failure == 0                              ? choose(model, launch->set_job, &job)
+    int code = failure == 0                              ? choose_job(model, launch->set_job, &job)
                : failure == -EACCES || failure == -EPERM ? SET_NOT_ALLOWED
                                                          : SET_NO_JOB;
     if (code != 0)
-        return complain(code, launch->set_job);
+        return complain_of_setting(code, launch->set_job);
     const uint64_t machine_bytes = base_of(model, false);
     if (!launch_bounds_allow(job.owner, order.limit_bytes, order.reserve_bytes, machine_bytes) ||
         !check_limit(&order, &job, launch->set_job))
         return SET_NOT_ALLOWED;
     code = apply(launch, &job, &order, machine_bytes);
     if (code == 0 && !launch->is_quiet)
-        say(launch, &job, &order);
+        say_set(launch, &job, &order);
     return code;
 }
 

@@ -33,7 +33,7 @@ struct seen {
     size_t count;
 };
 
-static void complain(struct model *model, const char *directory, const char *name, const char *why)
+static void add_complaint(struct model *model, const char *directory, const char *name, const char *why)
 {
     if (model->is_terse) {
         model->unsaid_count++;
@@ -163,7 +163,7 @@ static void read_live(struct model *model, struct model_segment *segment, int di
         add_process(model, model_process_from(segment), path, path, name);
         seen->names[seen->count++] = text_copy(name, strlen(name));
     } else if (verdict == MODEL_BAD) {
-        complain(model, path, name, why);
+        add_complaint(model, path, name, why);
         model->veiled_count += segment->has_owner;
     }
 }
@@ -173,7 +173,7 @@ static void read_past(struct model *model, struct model_segment *segment, int di
     char why[MODEL_WHY_CAPACITY];
     enum model_verdict verdict = model_segment_read(segment, directory, name, why);
     if (verdict == MODEL_BAD)
-        complain(model, model->history, name, why);
+        add_complaint(model, model->history, name, why);
     if (verdict != MODEL_GOOD)
         return;
     struct model_process *process = model_process_from(segment);
@@ -205,7 +205,7 @@ static void check_ledger(struct model *model, int directory, const char *path)
     const char *why = ledger_fault(directory);
     if (why == NULL)
         return;
-    complain(model, path, SG_REGISTRY_NAME, why);
+    add_complaint(model, path, SG_REGISTRY_NAME, why);
     model->veiled_count++; /* no process can be counted in such a registry */
 }
 
@@ -281,7 +281,7 @@ static int read_directory(struct model *model, struct model_segment *segment, co
     }
     model->is_terse = false;
     if (left_out >= 0)
-        complain(model, path, names[left_out], "is not read, nor are others of its owner: there are too many");
+        add_complaint(model, path, names[left_out], "is not read, nor are others of its owner: there are too many");
     if (!is_history) {
         check_ledger(model, directory, path);
         model_machine_observe(model, directory, from);
@@ -305,7 +305,7 @@ static int read_found(struct model *model, struct model_segment *segment, const 
 {
     if (!is_squatted(directory))
         return read_directory(model, segment, directory, seen);
-    complain(model, directory->path, "", "it belongs to another user, so it is not trusted");
+    add_complaint(model, directory->path, "", "it belongs to another user, so it is not trusted");
     return EPERM;
 }
 

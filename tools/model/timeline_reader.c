@@ -16,7 +16,7 @@
 
 #define BYTES_LIMIT (UINT64_C(1) << 56) /* as in segment_reader.c: no machine has more memory */
 
-static enum model_verdict blame(char why[MODEL_WHY_CAPACITY], const char *text)
+static enum model_verdict reject_timeline(char why[MODEL_WHY_CAPACITY], const char *text)
 {
     snprintf(why, MODEL_WHY_CAPACITY, "%s", text);
     return MODEL_BAD;
@@ -26,22 +26,22 @@ static enum model_verdict read_samples(struct sg_timeline *line, int fd, char wh
 {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
-        return blame(why, "not a regular file");
+        return reject_timeline(why, "not a regular file");
     if (status.st_size < (off_t)offsetof(struct sg_timeline, sample) || status.st_size > (off_t)sizeof *line)
-        return blame(why, "a time line of another size");
+        return reject_timeline(why, "a time line of another size");
     ssize_t got = pread(fd, line, sizeof *line, 0);
     if (got < status.st_size)
-        return blame(why, got < 0 ? strerror(errno) : "cut short");
+        return reject_timeline(why, got < 0 ? strerror(errno) : "cut short");
     if (line->magic == 0)
         return MODEL_GONE;
     if (line->magic != SG_TIMELINE_MAGIC)
-        return blame(why, "not a time line (wrong magic number)");
+        return reject_timeline(why, "not a time line (wrong magic number)");
     if (line->version != SG_TIMELINE_VERSION)
-        return blame(why, "a time line of another version; use the report of that version");
+        return reject_timeline(why, "a time line of another version; use the report of that version");
     if (line->sample_count > SG_SAMPLE_CAPACITY)
-        return blame(why, "says it has more samples than there is room for");
+        return reject_timeline(why, "says it has more samples than there is room for");
     if ((size_t)got < offsetof(struct sg_timeline, sample) + line->sample_count * sizeof line->sample[0])
-        return blame(why, "cut short");
+        return reject_timeline(why, "cut short");
     return line->sample_count == 0 ? MODEL_GONE : MODEL_GOOD;
 }
 
@@ -90,7 +90,7 @@ enum model_verdict model_timeline_read(struct model_timeline *timeline, const ch
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     int error = errno;
     if (fd < 0) {
-        blame(why, strerror(error));
+        reject_timeline(why, strerror(error));
         return error == ENOENT ? MODEL_GONE : MODEL_BAD;
     }
     static struct sg_timeline line;
@@ -98,7 +98,7 @@ enum model_verdict model_timeline_read(struct model_timeline *timeline, const ch
     close(fd);
     for (uint32_t i = 0; verdict == MODEL_GOOD && i < line.sample_count; i++)
         if (is_absurd(&line.sample[i]))
-            verdict = blame(why, "absurd figures in the time line");
+            verdict = reject_timeline(why, "absurd figures in the time line");
     if (verdict == MODEL_GOOD) {
         timeline->count = 0;
         timeline->samples = tool_allocate(line.sample_count + 1, sizeof *timeline->samples);

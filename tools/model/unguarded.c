@@ -38,7 +38,7 @@ static bool is_guarded(const struct model *model, uint32_t pid, const char *stat
     return false;
 }
 
-static char *command_of(uint32_t pid, const char *status)
+static char *command_or_name(uint32_t pid, const char *status)
 {
     char *command = host_command(pid);
     if (command != NULL)
@@ -68,7 +68,7 @@ static void keep_unguarded(struct model *model, const struct model_unguarded *ca
     memmove(&model->unguarded[place + 1], &model->unguarded[place],
             (model->unguarded_count - place) * sizeof model->unguarded[0]);
     model->unguarded[place] = *candidate;
-    model->unguarded[place].command = command_of(candidate->pid, status);
+    model->unguarded[place].command = command_or_name(candidate->pid, status);
     model->unguarded_count++;
 }
 

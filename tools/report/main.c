@@ -57,7 +57,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t refuse(const char *argument, const char *why)
+static error_t refuse_argument(const char *argument, const char *why)
 {
     fprintf(stderr, "sparkguard-report: %s %s\n", text_printable(argument, false), why);
     return EINVAL;
@@ -94,12 +94,12 @@ static error_t parse_selection(const char *argument, struct model_scope *scope)
     unsigned long number = is_number ? strtoul(argument, NULL, 10) : 0;
     if (!is_number && argument[0] != '\0') {
         if (scope->job != NULL)
-            return refuse(argument, "is a second job; give one at a time");
+            return refuse_argument(argument, "is a second job; give one at a time");
         scope->job = argument;
         return 0;
     }
     if (scope->pid != 0)
-        return refuse(argument, "is a second PID; give one at a time");
+        return refuse_argument(argument, "is a second PID; give one at a time");
     if (number == 0 || number > INT32_MAX)
         return refuse_value("PID", argument, "not the number of a process", "4711");
     scope->pid = (uint32_t)number;
@@ -110,9 +110,9 @@ static error_t check_forms(const struct request *request)
 {
     bool is_watch = request->watch_ns != 0, is_plot = request->plot_path != NULL, is_page = request->html_path != NULL;
     if (request->is_json + request->is_csv + request->is_prometheus + is_watch + is_plot + is_page > 1)
-        return refuse("--json, --csv, --prometheus, --watch, --plot and --html", "exclude each other");
+        return refuse_argument("--json, --csv, --prometheus, --watch, --plot and --html", "exclude each other");
     if (request->output_path != NULL && (is_watch || is_plot || is_page))
-        return refuse("--output", "cannot be used with --watch, --plot or --html");
+        return refuse_argument("--output", "cannot be used with --watch, --plot or --html");
     return 0;
 }
 

@@ -62,7 +62,7 @@ static bool parse_next_option(struct words *words, const char *values, struct op
     return true;
 }
 
-static enum runtime_command command_of(const char *word)
+static enum runtime_command command_called(const char *word)
 {
     static const char others[] =
         "checkpoint|events|features|h|help|init|kill|list|mounts|pause|ps|resume|spec|start|state|"
@@ -128,7 +128,7 @@ void runtime_arguments_read(struct runtime_arguments *arguments, int count, char
     if (words.at >= count)
         return;
     arguments->command_word = words_given[words.at++];
-    arguments->command = command_of(arguments->command_word);
+    arguments->command = command_called(arguments->command_word);
     if (!is_clear && arguments->command == RUNTIME_OTHER)
         arguments->command = RUNTIME_UNKNOWN; /* "state" may be the value of the unknown option */
     const char *values = arguments->command == RUNTIME_CREATE ? create_values

@@ -92,7 +92,7 @@ static unsigned catch_faults(void)
 }
 
 /* Ends the runtime with a sentence where engines look for it. */
-static void refuse(const struct runtime_arguments *arguments, const char *reason)
+static void refuse_container(const struct runtime_arguments *arguments, const char *reason)
 {
     const char *what = arguments->command == RUNTIME_EXEC ? "a process of container" : "container";
     char *text = text_format("sparkguard-runtime: %s %s is not started: %s (SPARKGUARD_REQUIRED)", what,
@@ -109,7 +109,7 @@ static void create(const struct runtime_settings *settings, const struct runtime
         char *line = text_format("%s: %s", next.is_required ? "not started" : "unguarded", reason);
         runtime_log_add(settings, arguments, line);
         if (next.is_required)
-            refuse(arguments, reason);
+            refuse_container(arguments, reason);
     }
 }
 
@@ -144,7 +144,7 @@ static void pass_unread(const struct runtime_settings *settings, const struct ru
                              arguments->command_word);
     runtime_log_add(settings, arguments, line);
     if (settings->is_required && may_start(arguments))
-        refuse(arguments, "its command line has an unknown option or command");
+        refuse_container(arguments, "its command line has an unknown option or command");
 }
 
 static void exec_process(const struct runtime_settings *settings, const struct runtime_arguments *arguments)
@@ -155,7 +155,7 @@ static void exec_process(const struct runtime_settings *settings, const struct r
     char *line = text_format("exec %s: %s", next.is_required ? "is not started" : "runs unguarded", reason);
     runtime_log_add(settings, arguments, line);
     if (next.is_required)
-        refuse(arguments, reason);
+        refuse_container(arguments, reason);
 }
 
 static void prepare(const struct runtime_settings *settings, const struct runtime_arguments *arguments)

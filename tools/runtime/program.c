@@ -172,7 +172,7 @@ static size_t split(char *line, char **words)
 }
 
 /* Judges the program that `words` start, through small inits, env(1) and scripts. */
-static char *judge(const struct search *search, char **words, size_t count, int depth)
+static char *judge_program(const struct search *search, char **words, size_t count, int depth)
 {
     char real[PATH_MAX], *path = NULL, *reason = NULL, *inner[WORDS_MAX];
     struct stat status;
@@ -187,11 +187,11 @@ static char *judge(const struct search *search, char **words, size_t count, int 
     if (is_env(path) && clears_preload(words + 1, count - 1))
         reason = text_format("%s clears the environment of the program that it starts", path);
     else if (facts.is_elf && facts.loader[0] == '\0' && is_init(path) && behind < count)
-        reason = judge(search, words + behind, count - behind, depth + 1);
+        reason = judge_program(search, words + behind, count - behind, depth + 1);
     else if (facts.is_elf)
         reason = judge_binary(search, path, fd, &status, &facts);
     else if (facts.script_line[0] != '\0')
-        reason = judge(search, inner, split(facts.script_line, inner), depth + 1);
+        reason = judge_program(search, inner, split(facts.script_line, inner), depth + 1);
     else
         reason = obstacle(path, LAUNCH_UNSTARTABLE);
     close(fd);
@@ -258,5 +258,5 @@ char *runtime_program_obstacle(const struct runtime_image *image, const json_t *
     for (i = 0; (argument = json_array_get(arguments, i)) != NULL; i++)
         if (json_is_string(argument))
             words[count++] = text_copy(json_string_value(argument), SIZE_MAX);
-    return judge(&search, words, count, 0);
+    return judge_program(&search, words, count, 0);
 }

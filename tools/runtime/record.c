@@ -60,12 +60,12 @@ bool runtime_record_is_name(const char *id)
 }
 
 /* Returns the name of a container's record; NULL if the id cannot be one. */
-static char *name_of(const char *id)
+static char *record_name(const char *id)
 {
     return runtime_record_is_name(id) ? text_format("%s" SUFFIX, id) : NULL;
 }
 
-static json_t *read_file(int folder, const char *name, off_t bytes_max)
+static json_t *read_json_file(int folder, const char *name, off_t bytes_max)
 {
     struct stat status;
     json_t *record = NULL;
@@ -80,7 +80,7 @@ static json_t *read_file(int folder, const char *name, off_t bytes_max)
 
 static json_t *read_record(int folder, const char *name)
 {
-    return read_file(folder, name, RECORD_MAX);
+    return read_json_file(folder, name, RECORD_MAX);
 }
 
 /* Returns whether a container's first process runs, by the state files of runc and crun. */
@@ -90,7 +90,7 @@ static bool is_running(const char *state)
     bool is_found = false;
     int folder = state != NULL ? open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     for (size_t i = 0; folder >= 0 && !is_found && i < sizeof known / sizeof known[0]; i++) {
-        double pid = json_number_value(json_object_get(read_file(folder, known[i][0], STATE_MAX), known[i][1]));
+        double pid = json_number_value(json_object_get(read_json_file(folder, known[i][0], STATE_MAX), known[i][1]));
         is_found = pid > 0 && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
     }
     if (folder >= 0)
@@ -148,7 +148,7 @@ static json_t *make_record(const struct runtime_record *record)
 const char *runtime_record_write(const char *containers, const struct runtime_record *record)
 {
     const char *why = NULL;
-    char *name = name_of(record->id);
+    char *name = record_name(record->id);
     int folder = name != NULL ? runtime_record_open_folder(containers) : -1;
     if (folder < 0)
         return name == NULL ? "its id is no file's name" : strerror(errno);
@@ -169,7 +169,7 @@ const char *runtime_record_write(const char *containers, const struct runtime_re
 
 void runtime_record_remove(const char *containers, const char *id, const char *state, bool is_forced)
 {
-    char *name = name_of(id);
+    char *name = record_name(id);
     int above = name != NULL ? open(containers, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
     if (above >= 0) { /* nothing is made for a container of others */
         close(above);
@@ -185,7 +185,7 @@ void runtime_record_remove(const char *containers, const char *id, const char *s
 
 bool runtime_record_is_anothers(const char *containers, const char *id, const char *state)
 {
-    char *name = name_of(id);
+    char *name = record_name(id);
     int folder = name != NULL ? open(containers, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
     bool is_anothers = false;
     if (folder >= 0) {
@@ -199,7 +199,7 @@ bool runtime_record_is_anothers(const char *containers, const char *id, const ch
 
 char *runtime_record_bundle(const char *containers, const char *id, const char *state)
 {
-    char *name = name_of(id), *bundle = NULL;
+    char *name = record_name(id), *bundle = NULL;
     int folder = name != NULL ? runtime_record_open_folder(containers) : -1;
     if (folder >= 0) {
         json_t *record = read_record(folder, name);

@@ -38,7 +38,7 @@ static char *trimmed(char *text)
     return text;
 }
 
-static void take(struct runtime_settings *settings, const char *key, const char *value, const char *line)
+static void set_value(struct runtime_settings *settings, const char *key, const char *value, const char *line)
 {
     char **place = strcmp(key, "next") == 0         ? &settings->next
                    : strcmp(key, "library") == 0    ? &settings->library
@@ -61,7 +61,7 @@ static void take(struct runtime_settings *settings, const char *key, const char 
     }
 }
 
-static void read_file(struct runtime_settings *settings)
+static void read_conf(struct runtime_settings *settings)
 {
     char line[PATH_MAX + 64];
     struct stat status;
@@ -76,12 +76,12 @@ static void read_file(struct runtime_settings *settings)
         if (text[0] == '\0' || text[0] == '#')
             continue;
         if (equals == NULL) {
-            take(settings, "", "", text);
+            set_value(settings, "", "", text);
             continue;
         }
         char *whole = text_copy(text, sizeof line);
         *equals = '\0';
-        take(settings, trimmed(text), trimmed(equals + 1), whole);
+        set_value(settings, trimmed(text), trimmed(equals + 1), whole);
     }
     fclose(file);
 }
@@ -208,7 +208,7 @@ void runtime_settings_read_next(struct runtime_settings *settings)
     const char *conf = getenv(SG_VARIABLE_RUNTIME_CONF), *next = getenv(SG_VARIABLE_NEXT_RUNTIME);
     const char *required = getenv(SG_VARIABLE_REQUIRED);
     *settings = (struct runtime_settings){.conf = conf != NULL && conf[0] == '/' ? conf : CONF};
-    read_file(settings);
+    read_conf(settings);
     settings->is_required = settings->is_required || (required != NULL && strcmp(required, "1") == 0);
     find_next_runtime(settings, next);
 }

@@ -142,7 +142,7 @@ static uint64_t own_resident_bytes(void)
     return bytes != SG_UNKNOWN ? bytes : 0;
 }
 
-static char *name_of(const char *command)
+static char *short_command(const char *command)
 {
     char *name = text_printable(command, false);
     text_shorten(name, NAME_WIDTH);
@@ -153,7 +153,7 @@ static char *name_of(const char *command)
 static char *find_sign(const struct sweep *sweep, const struct sweep_run *run, const struct launch *launch,
                        const struct found *found)
 {
-    char *program = name_of(launch->program[0]);
+    char *program = short_command(launch->program[0]);
     bool is_room_known = run->headroom_bytes != SG_UNKNOWN && run->start_headroom_bytes != SG_UNKNOWN;
     uint64_t lost_bytes = is_room_known ? bytes_less(run->start_headroom_bytes, run->headroom_bytes) : 0;
     if (found->count == 0) {
@@ -164,12 +164,12 @@ static char *find_sign(const struct sweep *sweep, const struct sweep_run *run, c
         return text_format("%s left no record: %s: %s (SPARKGUARD_DIR)", program, directory, fault);
     }
     if (found->replaced != NULL)
-        return text_format("%s, or what it became, ran unguarded: it " LOST, name_of(found->replaced->command));
+        return text_format("%s, or what it became, ran unguarded: it " LOST, short_command(found->replaced->command));
     if (found->passing != NULL)
-        return text_format("%s ran unguarded: every call passes through", name_of(found->passing->command));
+        return text_format("%s ran unguarded: every call passes through", short_command(found->passing->command));
     if (found->client != NULL)
         return text_format("%s ran unguarded: its work is done by a process elsewhere, which is not on record",
-                           name_of(found->client->command));
+                           short_command(found->client->command));
     uint64_t known_bytes = bytes_max(found->resident_bytes, own_resident_bytes());
     if (found->resident_bytes != SG_UNKNOWN && launch->children_bytes >= bytes_add(known_bytes, OTHER_BYTES))
         return text_format("%s, or a program that it started, held %s and ran unguarded: it " LOST, program,
@@ -190,7 +190,7 @@ int sweep_check_guarded(const struct sweep *sweep, const struct sweep_run *run, 
     const struct model_job *job = read_job(launch);
     const struct found found = look(launch, job);
     if (seen->unguarded_bytes != 0)
-        sign = text_format("%s held %s and ran unguarded: it %s", name_of(seen->unguarded_name),
+        sign = text_format("%s held %s and ran unguarded: it %s", short_command(seen->unguarded_name),
                            text_size(seen->unguarded_bytes),
                            seen->unguarded_advice != NULL ? seen->unguarded_advice : LOST);
     else if (found.peak_bytes < SWEEP_SMALL_BYTES && run->refused_count == 0 && run->status != SWEEP_INTERRUPTED)

@@ -100,7 +100,7 @@ static char *refusal_text(const struct sum *sum, int wait_status)
 }
 
 /* Sets the status to the worst that happened: a run with a refusal is no maximum, even if the program continued. */
-static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
+static void judge_run(struct sweep_run *run, const struct sum *sum, int wait_status)
 {
     char *last = text_copy(run->note, SIZE_MAX); /* the last line of its output */
     run->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
@@ -156,7 +156,7 @@ void sweep_measure(struct sweep_run *run, const struct launch *launch, const int
         if (run->start_headroom_bytes != SG_UNKNOWN)
             run->headroom_bytes = bytes_less(run->start_headroom_bytes, bytes_max(run->needed_bytes, lost));
     }
-    judge(run, &sum, launch->wait_status);
+    judge_run(run, &sum, launch->wait_status);
     if (run->needed_bytes != SG_UNKNOWN)
         note_others(run, bytes_less(lost, run->needed_bytes));
 }

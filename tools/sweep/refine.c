@@ -19,7 +19,7 @@ enum { FINENESS = 32, SEARCH_STEPS = 60 };
 #define WHOLE_LIMIT 1e15
 #define EXTRAPOLATION 1024 /* how many times a measured value a predicted one may be */
 
-static double number_of(const struct sweep *sweep, const struct sweep_run *run, size_t parameter)
+static double value_of_run(const struct sweep *sweep, const struct sweep_run *run, size_t parameter)
 {
     return sweep->parameter[parameter].number[run->place[parameter]];
 }
@@ -68,7 +68,8 @@ bool sweep_find_gap(const struct sweep *sweep, struct sweep_gap *gap)
             next->status == SWEEP_INTERRUPTED || sweep_has_fitted(sweep, next))
             continue;
         *gap = (struct sweep_gap){.parameter = i, .last = best, .first = next};
-        gap->runs = runs_for(number_of(sweep, best, i), number_of(sweep, next, i), is_whole(&sweep->parameter[i]));
+        gap->runs =
+            runs_for(value_of_run(sweep, best, i), value_of_run(sweep, next, i), is_whole(&sweep->parameter[i]));
         if (gap->runs > 0)
             return true;
     }
@@ -81,7 +82,7 @@ const struct sweep_run *sweep_find_neighbour(const struct sweep *sweep, const st
         const struct sweep_parameter *parameter = &sweep->parameter[i];
         const struct sweep_run *next = parameter->is_number ? next_larger(sweep, run, i) : NULL;
         if (next != NULL && !sweep_has_fitted(sweep, next) && is_whole(parameter) &&
-            number_of(sweep, next, i) - number_of(sweep, run, i) <= 1)
+            value_of_run(sweep, next, i) - value_of_run(sweep, run, i) <= 1)
             return next;
     }
     return NULL;
@@ -113,7 +114,7 @@ static bool predict_along(const struct sweep *sweep, const struct sweep_run *bes
 {
     const struct sweep_parameter *parameter = &sweep->parameter[along];
     const struct sweep_run *next = next_larger(sweep, best, along);
-    double low = number_of(sweep, best, along), high = next != NULL ? number_of(sweep, next, along) : 0;
+    double low = value_of_run(sweep, best, along), high = next != NULL ? value_of_run(sweep, next, along) : 0;
     if (next == NULL) {
         high = low * EXTRAPOLATION;
         if (low <= 0 || is_predicted_to_fit(sweep, best, along, high))
@@ -140,7 +141,7 @@ bool sweep_predict_largest(const struct sweep *sweep, size_t *along, double *num
     for (size_t i = 0; best != NULL && best->start_headroom_bytes != SG_UNKNOWN && i < sweep->parameter_count; i++) {
         if (!sweep->parameter[i].is_number)
             continue;
-        struct sweep_prediction here = sweep_predict_at(sweep, best, i, number_of(sweep, best, i));
+        struct sweep_prediction here = sweep_predict_at(sweep, best, i, value_of_run(sweep, best, i));
         if (here.points >= 2 && predict_along(sweep, best, i, number)) {
             *along = i;
             *points = here.points;
@@ -191,7 +192,7 @@ struct sweep_run *sweep_refine_add(struct sweep *sweep, size_t along, const char
         return NULL;
     struct sweep_parameter *parameter = &sweep->parameter[along];
     const struct sweep_run *last = &sweep->run[behind], *next = next_larger(sweep, last, along);
-    if (number <= number_of(sweep, last, along) || (next != NULL && number >= number_of(sweep, next, along)))
+    if (number <= value_of_run(sweep, last, along) || (next != NULL && number >= value_of_run(sweep, next, along)))
         return NULL;
     size_t place = last->place[along] + 1;
     while (place < parameter->count && parameter->number[place] < number)
@@ -216,7 +217,7 @@ struct sweep_run *sweep_refine_add(struct sweep *sweep, size_t along, const char
 struct sweep_run *sweep_refine_next(struct sweep *sweep, const struct sweep_gap *gap)
 {
     char text[40];
-    double low = number_of(sweep, gap->last, gap->parameter), high = number_of(sweep, gap->first, gap->parameter);
+    double low = value_of_run(sweep, gap->last, gap->parameter), high = value_of_run(sweep, gap->first, gap->parameter);
     bool is_integer = is_whole(&sweep->parameter[gap->parameter]);
     snprintf(text, sizeof text, is_integer ? "%.0f" : "%.6g", is_integer ? floor((low + high) / 2) : (low + high) / 2);
     return sweep_refine_add(sweep, gap->parameter, text, (size_t)(gap->last - sweep->run));

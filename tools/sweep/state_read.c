@@ -28,7 +28,7 @@ struct reader {
     char *why;
 };
 
-__attribute__((format(printf, 2, 3))) static bool blame(struct reader *reader, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static bool reject_record(struct reader *reader, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -38,7 +38,7 @@ __attribute__((format(printf, 2, 3))) static bool blame(struct reader *reader, c
 }
 
 /* Returns a whole number below `most`. If there is none, marks the record as absurd and returns 0. */
-static uint64_t number_of(struct reader *reader, const json_t *object, const char *key, uint64_t most)
+static uint64_t whole_number_of(struct reader *reader, const json_t *object, const char *key, uint64_t most)
 {
     const json_t *value = json_object_get(object, key);
     json_int_t number = json_integer_value(value);
@@ -51,7 +51,7 @@ static uint64_t number_of(struct reader *reader, const json_t *object, const cha
 /* The same for a figure that may be unknown, which is null: then returns SG_UNKNOWN, as a signed number -1. */
 static uint64_t figure_of(struct reader *reader, const json_t *object, const char *key, uint64_t most)
 {
-    return json_is_null(json_object_get(object, key)) ? SG_UNKNOWN : number_of(reader, object, key, most);
+    return json_is_null(json_object_get(object, key)) ? SG_UNKNOWN : whole_number_of(reader, object, key, most);
 }
 
 /* Returns a string; "" if there is none. */
@@ -73,7 +73,7 @@ static enum sweep_status status_of(struct reader *reader, const json_t *object)
 
 /* Judges a run that was active when the sweep ended: if the machine has booted since, the machine went down during the
  * run. */
-static void judge(const struct reader *reader, struct sweep_run *run)
+static void judge_cut_short(const struct reader *reader, struct sweep_run *run)
 {
     if (run->status != SWEEP_UNDER_WAY)
         return;
@@ -84,28 +84,28 @@ static void judge(const struct reader *reader, struct sweep_run *run)
 static bool read_run(struct reader *reader, const json_t *object, size_t place)
 {
     struct sweep *sweep = reader->sweep;
-    uint64_t index = number_of(reader, object, "run", sweep->run_count);
+    uint64_t index = whole_number_of(reader, object, "run", sweep->run_count);
     if (reader->is_absurd)
-        return blame(reader, "run %zu of the record is none of this sweep", place);
+        return reject_record(reader, "run %zu of the record is none of this sweep", place);
     struct sweep_run *run = &sweep->run[index];
     if (run->status != SWEEP_PENDING)
-        return blame(reader, "run %zu of the record is there twice", place);
+        return reject_record(reader, "run %zu of the record is there twice", place);
     run->status = status_of(reader, object);
-    run->attempts = (unsigned)number_of(reader, object, "attempts", UINT32_MAX);
+    run->attempts = (unsigned)whole_number_of(reader, object, "attempts", UINT32_MAX);
     run->peak_bytes = figure_of(reader, object, "peak_bytes", BYTES_LIMIT);
     run->needed_bytes = figure_of(reader, object, "needed_bytes", BYTES_LIMIT);
     run->headroom_bytes = figure_of(reader, object, "headroom_bytes", BYTES_LIMIT);
     run->start_headroom_bytes = figure_of(reader, object, "room_bytes", BYTES_LIMIT);
     run->predicted_bytes = figure_of(reader, object, "predicted_bytes", BYTES_LIMIT);
-    run->refused_count = number_of(reader, object, "refused_count", INT64_MAX);
-    run->started_ns = (int64_t)number_of(reader, object, "started_ns", TIME_LIMIT);
+    run->refused_count = whole_number_of(reader, object, "refused_count", INT64_MAX);
+    run->started_ns = (int64_t)whole_number_of(reader, object, "started_ns", TIME_LIMIT);
     run->duration_ns = (int64_t)figure_of(reader, object, "duration_ns", TIME_LIMIT);
     run->exit_code = (int)figure_of(reader, object, "exit_code", 256);
-    run->signal = (int)number_of(reader, object, "signal", 65);
+    run->signal = (int)whole_number_of(reader, object, "signal", 65);
     if (reader->is_absurd)
-        return blame(reader, "run %zu of the record has absurd figures", place);
+        return reject_record(reader, "run %zu of the record has absurd figures", place);
     sweep_set_note(run, text_copy(text_of(object, "note"), 400));
-    judge(reader, run);
+    judge_cut_short(reader, run);
     return true;
 }
 
@@ -116,10 +116,10 @@ static bool read_refinements(struct reader *reader, const json_t *list)
     size_t place;
     json_array_foreach(list, place, object)
     {
-        size_t parameter = number_of(reader, object, "parameter", SWEEP_PARAMETERS);
-        size_t behind = number_of(reader, object, "behind", reader->sweep->run_count);
+        size_t parameter = whole_number_of(reader, object, "parameter", SWEEP_PARAMETERS);
+        size_t behind = whole_number_of(reader, object, "behind", reader->sweep->run_count);
         if (reader->is_absurd || sweep_refine_add(reader->sweep, parameter, text_of(object, "value"), behind) == NULL)
-            return blame(reader, "refinement %zu of the record is none of this sweep", place);
+            return reject_record(reader, "refinement %zu of the record is none of this sweep", place);
     }
     return true;
 }
@@ -130,19 +130,19 @@ static bool read_record(struct reader *reader, const json_t *root)
     const json_t *version = json_object_get(root, "sparkguard-sweep"), *runs = json_object_get(root, "runs"), *run;
     size_t place;
     if (!json_is_integer(version))
-        return blame(reader, "is not the record of a sweep");
+        return reject_record(reader, "is not the record of a sweep");
     if (json_integer_value(version) != SWEEP_STATE_VERSION)
-        return blame(reader, "is of another version of sparkguard-sweep");
+        return reject_record(reader, "is of another version of sparkguard-sweep");
     if (strcmp(text_of(root, "identity"), sweep->identity) != 0)
-        return blame(reader, "is the record of another sweep");
+        return reject_record(reader, "is the record of another sweep");
     const char *boot = text_of(root, "boot");
     reader->is_same_boot = boot[0] != '\0' && strcmp(boot, reader->boot) == 0;
-    sweep->begun_ns = (int64_t)number_of(reader, root, "begun_ns", TIME_LIMIT);
+    sweep->begun_ns = (int64_t)whole_number_of(reader, root, "begun_ns", TIME_LIMIT);
     sweep->is_complete = json_is_true(json_object_get(root, "complete"));
     sweep->total_bytes = figure_of(reader, root, "total_bytes", BYTES_LIMIT);
     sweep->reserve_bytes = figure_of(reader, root, "reserve_bytes", BYTES_LIMIT);
     if (reader->is_absurd || !json_is_boolean(json_object_get(root, "complete")) || !json_is_array(runs))
-        return blame(reader, "has absurd figures");
+        return reject_record(reader, "has absurd figures");
     if (!read_refinements(reader, json_object_get(root, "refinements")))
         return false;
     json_array_foreach(runs, place, run) if (!read_run(reader, run, place)) return false;
@@ -154,9 +154,9 @@ static bool read_text(struct reader *reader, const char *text, size_t length)
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && json_error_code(&error) == json_error_premature_end_of_input)
-        return blame(reader, "is incomplete");
+        return reject_record(reader, "is incomplete");
     if (root == NULL)
-        return blame(reader, "is not the record of a sweep: line %d is not JSON", error.line);
+        return reject_record(reader, "is not the record of a sweep: line %d is not JSON", error.line);
     return read_record(reader, root);
 }
 
@@ -164,14 +164,15 @@ static bool read_state(struct reader *reader, int fd)
 {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
-        return blame(reader, "not a regular file");
+        return reject_record(reader, "not a regular file");
     if (status.st_uid != geteuid())
-        return blame(reader, "belongs to another user");
+        return reject_record(reader, "belongs to another user");
     if (status.st_size > FILE_LIMIT)
-        return blame(reader, "is larger than any record");
+        return reject_record(reader, "is larger than any record");
     char *text = tool_allocate((size_t)status.st_size + 1, 1);
     ssize_t length = read(fd, text, (size_t)status.st_size);
-    return length >= 0 ? read_text(reader, text, (size_t)length) : blame(reader, "cannot be read: %s", strerror(errno));
+    return length >= 0 ? read_text(reader, text, (size_t)length)
+                       : reject_record(reader, "cannot be read: %s", strerror(errno));
 }
 
 int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, char why[SWEEP_WHY_CAPACITY])
@@ -181,7 +182,7 @@ int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, ch
     if (fd < 0 && errno == ENOENT)
         return -ENOENT;
     if (fd < 0) {
-        blame(&reader, "cannot be opened: %s", strerror(errno));
+        reject_record(&reader, "cannot be opened: %s", strerror(errno));
         return -EINVAL;
     }
     bool is_good = read_state(&reader, fd);

@@ -187,7 +187,7 @@ struct program {
 
 /* Finds the program of a runtime that works as runc does. Returns false where there is none, or where the text spells
  * its keys in another way. */
-static bool find_program(const struct document *document, const char *name, struct program *out)
+static bool find_runtime_program(const struct document *document, const char *name, struct program *out)
 {
     const char *text = document->text;
     struct member member;
@@ -211,7 +211,7 @@ static bool find_program(const struct document *document, const char *name, stru
 static void change_program(struct document *document, const char *name, const char *from, const char *to)
 {
     struct program program;
-    if (!find_program(document, name, &program) ||
+    if (!find_runtime_program(document, name, &program) ||
         strcmp(json_string_value(json_object_get(program.object, program.key)), from) != 0)
         return;
     json_object_set_new(program.object, program.key, json_string(to));
@@ -262,7 +262,7 @@ static bool has_another(const struct document *document)
 }
 
 /* Takes our part out. What was the default before is it again. */
-static void take(struct document *document, const struct document *earlier)
+static void take_out(struct document *document, const struct document *earlier)
 {
     json_t *runtimes = json_object_get(document->root, "runtimes");
     if (has_another(document))
@@ -328,7 +328,7 @@ static int print_others(const struct document *document, FILE *stream)
         struct program program;
         const char *path = NULL;
         char *printable = text_printable(name, false);
-        if (find_program(document, name, &program))
+        if (find_runtime_program(document, name, &program))
             path = json_string_value(json_object_get(program.object, program.key));
         if (path == NULL || path[0] == '\0' || strpbrk(path, " \t\r\n") != NULL)
             path = "-";
@@ -347,7 +347,7 @@ static int edit(struct document *document, const struct document *earlier, const
         change_programs(document, list, false);
     } else if (strcmp(what, "take") == 0) {
         change_programs(document, list, true);
-        take(document, earlier);
+        take_out(document, earlier);
     } else if (json_object_get(document->root, DEFAULT) == NULL) { /* name: a default for dockerd to forget ours by */
         json_object_set_new(document->root, DEFAULT, json_string("runc"));
         set_member(document, top(document), DEFAULT, "\"runc\"");

@@ -8,7 +8,7 @@
 #include "launch/check/check.h"
 
 /* Without a program this tool stands for it: it is loaded as any program is. */
-static void find_program(struct check *check)
+static void judge_subject(struct check *check)
 {
     char self[PATH_MAX] = "";
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
@@ -35,7 +35,7 @@ int check_run(struct launch *launch)
     if (launch->is_cuda)
         return put(&check, check_facts(&check));
     check_loading_library(&check);
-    find_program(&check);
+    judge_subject(&check);
     check_loading_program(&check);
     check_loading_linker(&check);
     check_loading_others(&check);

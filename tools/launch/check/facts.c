@@ -62,7 +62,7 @@ static void add_fact(struct check *check, enum sg_driver_fact fact)
 }
 
 /* Judges all that was found. */
-static int judge(struct check *check)
+static int judge_facts(struct check *check)
 {
     size_t disproved = 0, unknown = 0;
     for (int i = 0; i < SG_DRIVER_FACT_COUNT; i++) {
@@ -164,7 +164,7 @@ static int measure(struct check *check)
         check_add(check, "record", FINDING_WARNING, "sparkguard --check says why", "the probe left no record");
         return give_up(check, "Nothing could be measured.");
     }
-    return judge(check);
+    return judge_facts(check);
 }
 
 int check_facts(struct check *check)

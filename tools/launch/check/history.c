@@ -42,7 +42,7 @@ static int find_existing(struct history_folder *folder, struct stat *status)
     return 0;
 }
 
-static void blame(struct history_folder *folder, const char *fault, const char *fix)
+static void set_fault(struct history_folder *folder, const char *fault, const char *fix)
 {
     folder->fault = fault;
     folder->fix = fix;
@@ -53,19 +53,19 @@ static void judge_existing(struct history_folder *folder, const struct stat *sta
 {
     bool is_foreign = status->st_uid != geteuid() && status->st_uid != 0;
     if (folder->is_whole && !S_ISDIR(status->st_mode))
-        blame(folder, "it is no directory", "ls -ld " HISTORY_FOLDER);
+        set_fault(folder, "it is no directory", "ls -ld " HISTORY_FOLDER);
     else if (folder->is_whole && is_foreign)
-        blame(folder, "it is somebody else's", "sudo chown \"$(id -u)\" " HISTORY_FOLDER);
+        set_fault(folder, "it is somebody else's", "sudo chown \"$(id -u)\" " HISTORY_FOLDER);
     else if (is_foreign && !is_chosen())
-        blame(folder, "it is not there, and a folder above it is another user's", HISTORY_ELSEWHERE);
+        set_fault(folder, "it is not there, and a folder above it is another user's", HISTORY_ELSEWHERE);
     else if (folder->is_whole && (status->st_mode & S_IWOTH) != 0)
-        blame(folder, "it is world-writable", "chmod o-w " HISTORY_FOLDER);
+        set_fault(folder, "it is world-writable", "chmod o-w " HISTORY_FOLDER);
     else if (faccessat(AT_FDCWD, folder->existing, W_OK | X_OK, AT_EACCESS) != 0)
-        blame(folder,
-              errno == EROFS     ? "the file system is read-only"
-              : folder->is_whole ? "it cannot be written to"
-                                 : "it is not there and cannot be made",
-              HISTORY_ELSEWHERE);
+        set_fault(folder,
+                  errno == EROFS     ? "the file system is read-only"
+                  : folder->is_whole ? "it cannot be written to"
+                                     : "it is not there and cannot be made",
+                  HISTORY_ELSEWHERE);
 }
 
 struct history_folder history_judge(const char *path)
@@ -74,7 +74,7 @@ struct history_folder history_judge(const char *path)
     struct stat status;
     folder.failure = find_existing(&folder, &status);
     if (folder.failure == ENOENT)
-        blame(&folder, "the folder above it does not exist", "mkdir -p -m 700 " HISTORY_FOLDER);
+        set_fault(&folder, "the folder above it does not exist", "mkdir -p -m 700 " HISTORY_FOLDER);
     else if (folder.failure == 0)
         judge_existing(&folder, &status);
     return folder;

@@ -24,7 +24,7 @@ bool check_is_guarded(const struct check *check)
     return finding_count(&check->findings, FINDING_DANGER) == 0;
 }
 
-static void put_line(const struct finding *line, const struct style *style)
+static void put_finding(const struct finding *line, const struct style *style)
 {
     const struct state *state = &states[line->state];
     char *sentence = text_printable(line->sentence, style->is_utf8);
@@ -50,7 +50,7 @@ void check_render_text(const struct check *check, const struct style *style)
     char *name = text_printable(subject(check), style->is_utf8), *verdict;
     enum style_colour colour = failures > 0 ? STYLE_RED : warnings > 0 ? STYLE_YELLOW : STYLE_GREEN;
     for (size_t i = 0; i < check->findings.count; i++)
-        put_line(&check->findings.at[i], style);
+        put_finding(&check->findings.at[i], style);
     if (check->verdict != NULL)
         verdict = text_copy(check->verdict, SIZE_MAX);
     else if (failures > 0)

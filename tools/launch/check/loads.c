@@ -161,7 +161,7 @@ static struct file *find_loaded(struct search *search, const char *name)
     return NULL;
 }
 
-static void blame(struct search *search, size_t of, char *fault)
+static void note_fault(struct search *search, size_t of, char *fault)
 {
     if (search->fault != NULL)
         return;
@@ -176,7 +176,7 @@ static void add_file(struct search *search, size_t by, const char *name, char *p
     one->name = text_copy(name, PATH_MAX);
     one->path = path;
     if (!elf_needs_read(fd, &one->needs))
-        blame(search, by, text_format("%s: its tables cannot be read", path));
+        note_fault(search, by, text_format("%s: its tables cannot be read", path));
     search->count++;
     close(fd);
 }
@@ -193,7 +193,7 @@ static void add_needed(struct search *search, size_t at)
         if (fd >= 0)
             add_file(search, at, name, path, fd);
         else
-            blame(search, at, text_format("%s: cannot open shared object file: No such file or directory", name));
+            note_fault(search, at, text_format("%s: cannot open shared object file: No such file or directory", name));
     }
 }
 
@@ -217,15 +217,15 @@ static void check_versions(struct search *search, size_t at)
         const struct file *file = find_loaded(search, needs->versions[i].file);
         int fd = file != NULL ? open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
         if (fd >= 0 && has_versions(fd) && !elf_defines_version(fd, needs->versions[i].version))
-            blame(search, at,
-                  text_format("%s: version `%s' not found (required by %s)", file->path, needs->versions[i].version,
-                              search->file[at].path));
+            note_fault(search, at,
+                       text_format("%s: version `%s' not found (required by %s)", file->path,
+                                   needs->versions[i].version, search->file[at].path));
         if (fd >= 0)
             close(fd);
     }
 }
 
-static void begin(struct search *search, const struct check *check)
+static void begin_search(struct search *search, const struct check *check)
 {
     static const char *const usual[] = {"/lib/" MULTIARCH, "/usr/lib/" MULTIARCH, "/lib64", "/usr/lib64", "/lib",
                                         "/usr/lib"};
@@ -252,7 +252,7 @@ void check_loads_find(struct check *check, struct check_loads *loads)
 {
     struct search *search = tool_allocate(1, sizeof *search);
     *loads = (struct check_loads){0};
-    begin(search, check);
+    begin_search(search, check);
     int fd = search->count > 0 ? open(check->library, O_RDONLY | O_CLOEXEC) : -1;
     if (fd >= 0)
         add_file(search, 1, check->library, text_copy(check->library, PATH_MAX), fd);
@@ -273,7 +273,7 @@ bool check_loads_has(const struct check *check, const char *entry)
 {
     struct search *search = tool_allocate(1, sizeof *search);
     char *path;
-    begin(search, check);
+    begin_search(search, check);
     int fd = search->count > 0 ? find_library(search, search->file, entry, &path) : -1;
     if (fd >= 0)
         close(fd);

@@ -58,7 +58,7 @@ static bool look_up(struct driver *driver, struct check_answer *answer)
     return handle != NULL && answer->failed_call[0] == '\0';
 }
 
-static bool begin(const struct driver *driver, struct check_answer *answer)
+static bool begin_driver(const struct driver *driver, struct check_answer *answer)
 {
     void *context = NULL;
     if (!is_good(answer, "cuInit", driver->init(0)))
@@ -75,7 +75,7 @@ void check_measure(struct check_answer *answer)
     struct driver driver;
     uint64_t address;
     void *pinned;
-    if (!look_up(&driver, answer) || !begin(&driver, answer))
+    if (!look_up(&driver, answer) || !begin_driver(&driver, answer))
         return;
     for (int i = 0; i < ROUNDS; i++)
         if (is_good(answer, "cuMemAlloc", driver.allocate(&address, CHECK_MEASURE_BYTES)))

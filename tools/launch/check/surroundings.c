@@ -107,7 +107,7 @@ void check_surroundings_defaults(struct check *check)
 }
 
 /* Adds a line for one variable if its value is wrong or was probably not meant. Returns whether the value counts. */
-static bool judge(struct check *check, const char *entry)
+static bool judge_variable(struct check *check, const char *entry)
 {
     static const char id[] = "options";
     enum sg_option option;
@@ -175,7 +175,7 @@ void check_surroundings_options(struct check *check)
     const struct model_machine *machine = &model->machine;
     const char *set = "all as by default", *list = "";
     for (char **entry = environ; *entry != NULL; entry++)
-        if (judge(check, *entry))
+        if (judge_variable(check, *entry))
             text_append(&list, ", ", *entry + sizeof SG_VARIABLE_PREFIX - 1);
     if (list[0] != '\0')
         set = text_format("set: %s", list);

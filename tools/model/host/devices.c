@@ -90,7 +90,7 @@ static bool load_nvml(struct nvml *nvml)
            nvml->init != NULL && nvml->count != NULL && nvml->device != NULL;
 }
 
-static bool say(int pipe, uint32_t pid, uint64_t bytes)
+static bool send_use(int pipe, uint32_t pid, uint64_t bytes)
 {
     const struct host_device_use use = {.pid = pid, .bytes = bytes};
     return write(pipe, &use, sizeof use) == (ssize_t)sizeof use; /* below PIPE_BUF: whole or not at all */
@@ -119,7 +119,7 @@ static bool say_list(const struct nvml *nvml, void *device, int pipe)
                 continue;
             if (seen_count < LIST_MAX)
                 seen[seen_count++] = info;
-            if (!say(pipe, info.pid, info.bytes == NOT_AVAILABLE ? SG_UNKNOWN : info.bytes))
+            if (!send_use(pipe, info.pid, info.bytes == NOT_AVAILABLE ? SG_UNKNOWN : info.bytes))
                 return false;
         }
     }
@@ -138,7 +138,7 @@ static void ask(int pipe)
         if (nvml.device(i, &device) != 0 || !say_list(&nvml, device, pipe))
             return;
     }
-    (void)say(pipe, 0, 0);
+    (void)send_use(pipe, 0, 0);
 }
 
 static void be_child(int pipe)

@@ -109,7 +109,7 @@ static void put_job_figures(FILE *stream, const struct model_job *job)
     report_html_table_end(&table);
 }
 
-static void put_state(struct report_html_table *table, const struct model_process *process)
+static void put_process_state(struct report_html_table *table, const struct model_process *process)
 {
     report_html_cell_begin(table, report_html_state_class(process));
     fprintf(table->stream, "%s%s%s%s%s", model_state_name[process->state],
@@ -119,8 +119,8 @@ static void put_state(struct report_html_table *table, const struct model_proces
 }
 
 /* Prints a row. Children are indented; the parent's number is there for screen readers. */
-static void put_line(struct report_html_table *table, const struct report_html_page *page,
-                     const struct report_html_entry *entry)
+static void put_entry_row(struct report_html_table *table, const struct report_html_page *page,
+                          const struct report_html_entry *entry)
 {
     enum { DEPTH_MAX = 10 };
     const struct model_process *process = entry->process;
@@ -136,7 +136,7 @@ static void put_line(struct report_html_table *table, const struct report_html_p
     fputs(entry->depth > 0 ? "└ " : "", table->stream);
     report_html_element(table->stream, "bdi", "", process->command[0] ? process->command : "-");
     report_html_cell_end(table);
-    put_state(table, process);
+    put_process_state(table, process);
     report_html_cell_bytes(table, process->live_bytes);
     report_html_cell_bytes(table, process->peak_bytes);
     report_html_cell_bytes(table, process->state == SG_STATE_RUNNING ? process->promised_bytes : SG_UNKNOWN);
@@ -157,7 +157,7 @@ static void put_tree(FILE *stream, const struct report_html_page *page, const st
                             sizeof columns / sizeof columns[0]);
     const struct report_html_entry *entry = report_html_first(page, job);
     for (; entry != NULL; entry = report_html_next(entry))
-        put_line(&table, page, entry);
+        put_entry_row(&table, page, entry);
     report_html_table_end(&table);
     DL_FOREACH (job->processes, process)
         folded += process->is_folded;

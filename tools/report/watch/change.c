@@ -82,7 +82,7 @@ static struct choice find_chosen(const struct watch *watch)
 }
 
 /* Returns the chosen process or job; its count is 1. Otherwise says why there is none. */
-static bool choose(struct watch *watch, struct choice *choice)
+static bool choose_target(struct watch *watch, struct choice *choice)
 {
     *choice = find_chosen(watch);
     if (choice->count == 0)
@@ -92,7 +92,7 @@ static bool choose(struct watch *watch, struct choice *choice)
     return choice->count == 1;
 }
 
-static char *name_of(const struct model_job *job)
+static char *job_label(const struct model_job *job)
 {
     return text_printable(job->name[0] != '\0' ? job->name : "-", style_of(stdout).is_utf8);
 }
@@ -204,9 +204,9 @@ static void ask_to_end(struct watch *watch)
     struct watch_change *change = &watch->change;
     struct choice choice;
     const char *why;
-    if (!choose(watch, &choice))
+    if (!choose_target(watch, &choice))
         return;
-    char *job = name_of(choice.job);
+    char *job = job_label(choice.job);
     if (choice.process == NULL) {
         why = aim_at_job(watch, choice.job);
         snprintf(change->whom, sizeof change->whom, "job %s", job);
@@ -275,9 +275,9 @@ static void ask_for_limit(struct watch *watch)
 {
     struct watch_change *change = &watch->change;
     struct choice choice;
-    if (!choose(watch, &choice))
+    if (!choose_target(watch, &choice))
         return;
-    char *job = name_of(choice.job);
+    char *job = job_label(choice.job);
     if (!is_meant_by_name(watch, choice.job)) {
         say(watch, "job %s belongs to another user: its limit stays", job);
         return;

@@ -20,7 +20,7 @@ static void type_filter(struct watch *watch, int key)
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
 
-static void choose(struct watch *watch, size_t row)
+static void choose_row(struct watch *watch, size_t row)
 {
     watch->chosen = row < watch->rows.count ? row : bytes_less(watch->rows.count, 1);
     watch->has_moved = true;
@@ -48,7 +48,7 @@ static void move(struct watch *watch, int key)
         return;
     watch->scroll = to; /* watch_draw() bounds it by the end of the list */
     if (!is_text)
-        choose(watch, to);
+        choose_row(watch, to);
 }
 
 /* ---- what is shown ----------------------------------------------------------------------------------------------- */

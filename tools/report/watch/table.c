@@ -282,7 +282,7 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct model
     return line;
 }
 
-static void put_state(struct drawing *drawing, enum sg_state state)
+static void put_state_cell(struct drawing *drawing, enum sg_state state)
 {
     table_cell(&drawing->table, model_state_name[state], report_state_colour(state));
 }
@@ -305,13 +305,13 @@ static void put_process_row(struct drawing *drawing, struct row *row, struct lib
     if (is_running)
         put_bar_cell(drawing, row->job, process->live_bytes, process->peak_bytes, STYLE_GREEN);
     else if (has_bar)
-        put_state(drawing, process->state);
+        put_state_cell(drawing, process->state);
     put_size_cells(drawing, process->live_bytes, process->peak_bytes);
     put_rate(drawing, rate);
     if (is_running || has_bar)
         put_wall_cell(drawing, watch_wall_ns(drawing->watch, row->job, rate));
     else if (has_column(drawing, COLUMN_WALL))
-        put_state(drawing, process->state);
+        put_state_cell(drawing, process->state);
     put_refused(drawing, process->refused_count);
 }
 

@@ -248,7 +248,7 @@ static bool is_index(const char *path)
     return memmem(text, length, "\"weight_map\"", 12) != NULL;
 }
 
-static bool read_file(struct fits_model *model, const char *path, const char *folder)
+static bool read_model_file(struct fits_model *model, const char *path, const char *folder)
 {
     struct fits_dtype_sums sums = {.count = 0};
     char start[9] = "";
@@ -303,6 +303,6 @@ bool fits_model_read(struct fits_model *model, const char *path)
                                strerror(errno));
     if (S_ISDIR(status.st_mode))
         return read_folder(model, path);
-    bool is_read = read_file(model, path, dirname(text_copy(path, SIZE_MAX)));
+    bool is_read = read_model_file(model, path, dirname(text_copy(path, SIZE_MAX)));
     return is_read && model->wrong == NULL;
 }

@@ -70,7 +70,7 @@ void fits_need_add_weights(struct fits_need *need, double parameters, const stru
 }
 
 /* Prints one line; what a term was computed from wraps below itself on a narrow terminal. */
-static void put_line(const struct style *style, const int width[2], const char *name, const char *size, const char *how)
+static void put_term(const struct style *style, const int width[2], const char *name, const char *size, const char *how)
 {
     fprintf(style->stream, "%-*s %*s ", width[0], name, width[1], size);
     style_words(style, (size_t)width[0] + (size_t)width[1] + 2, STYLE_PLAIN, how);
@@ -85,11 +85,11 @@ static void put_table(const struct fits_need *need, const struct style *style)
         width[1] = number > width[1] ? number : width[1];
     }
     fputs(style_colour_on(style, STYLE_DIM), style->stream);
-    put_line(style, width, "TERM", "SIZE", "COMPUTED FROM");
+    put_term(style, width, "TERM", "SIZE", "COMPUTED FROM");
     fputs(style_colour_off(style, STYLE_DIM), style->stream);
     for (size_t i = 0; i < need->term_count; i++)
-        put_line(style, width, need->term[i].name, text_size(need->term[i].bytes), need->term[i].how);
-    put_line(style, width, "needed", text_size(fits_need_sum(need)), "the sum");
+        put_term(style, width, need->term[i].name, text_size(need->term[i].bytes), need->term[i].how);
+    put_term(style, width, "needed", text_size(fits_need_sum(need)), "the sum");
 }
 
 /* Returns the sentence about what is not in the sum. */

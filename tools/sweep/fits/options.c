@@ -51,8 +51,8 @@ static const struct argp_option options[] = {
     {0},
 };
 
-__attribute__((noreturn)) static void refuse(const char *option, const char *text, const char *fault,
-                                             const char *example)
+__attribute__((noreturn)) static void refuse_fits_value(const char *option, const char *text, const char *fault,
+                                                        const char *example)
 {
     bad_value_say("sparkguard-sweep", option, text, fault, example, "nothing is run");
     exit(USAGE);
@@ -62,7 +62,7 @@ static uint64_t take_number(const char *option, const char *text)
 {
     uint64_t number;
     if (!fits_parse_number(text, &number))
-        refuse(option, text, "not a number from 1 on", "8192");
+        refuse_fits_value(option, text, "not a number from 1 on", "8192");
     return number;
 }
 
@@ -70,7 +70,7 @@ static const struct fits_dtype *take_dtype(const char *option, const char *text,
 {
     const struct fits_dtype *dtype = fits_dtype_named(text);
     if (dtype == NULL || (is_float && dtype->bits < 16))
-        refuse(option, text, "no such dtype", is_float ? "fp32|fp16|bf16" : "fp8");
+        refuse_fits_value(option, text, "no such dtype", is_float ? "fp32|fp16|bf16" : "fp8");
     return dtype;
 }
 
@@ -79,7 +79,7 @@ static int take_word(const char *option, const char *text, const char *words)
 {
     int place = sg_parse_choice(text, words);
     if (place < 0)
-        refuse(option, text, "unknown value", words);
+        refuse_fits_value(option, text, "unknown value", words);
     return place;
 }
 
@@ -100,7 +100,7 @@ static double take_part(const char *option, const char *text)
     char *end = NULL;
     double part = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
     if (part < 0 || part > 1 || end == NULL || *end != '\0')
-        refuse(option, text, "not a part of the memory, from 0 to 1", "0.3");
+        refuse_fits_value(option, text, "not a part of the memory, from 0 to 1", "0.3");
     return part;
 }
 

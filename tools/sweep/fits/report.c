@@ -60,7 +60,7 @@ static void keep(struct measured *measured, const struct model_process *process)
 
 /* Returns the name by which commands know a model: that of its folder, or of its file if that is not one of the usual
  * ones. A folder of Hugging Face's cache, models--ORG--NAME/snapshots/HASH, is known as ORG/NAME. */
-static char *name_of(const char *path)
+static char *name_in_commands(const char *path)
 {
     char *full = tool_adopt(realpath(path, NULL)), *text = full != NULL ? full : text_copy(path, SIZE_MAX);
     char *cached = strstr(text, "/models--"), *slash = strrchr(text, '/');
@@ -82,7 +82,7 @@ static struct measured find_measured(const char *path)
 {
     const struct model_scope scope = {.is_all = true, .wants_history = true};
     struct measured measured = {.count = 0};
-    char *name = name_of(path);
+    char *name = name_in_commands(path);
     struct model *model = model_build(&scope);
     const struct model_job *job;
     const struct model_process *process;
