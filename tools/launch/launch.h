@@ -100,8 +100,7 @@ const char *launch_subcommand_near(const char *word);
 
 /* ---- library.c ---- */
 
-/* Returns the absolute path of libsparkguard.so, which LD_PRELOAD can hold, or NULL with a sentence in *why. The caller
- * frees both. */
+/* Returns the absolute path of libsparkguard.so, which LD_PRELOAD can hold, or NULL with a sentence in *why. */
 char *launch_find_library(const struct launch *launch, char **why);
 /* Stores the folder of this tool; the library folder if it is not known. */
 void launch_own_folder(char folder[PATH_MAX]);

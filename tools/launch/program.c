@@ -62,7 +62,7 @@ static bool gains_rights(const char *path)
 }
 
 /* Returns the program that a "#!" line starts. Of "/usr/bin/env -S NAME=value python3 -u" it is python3: env only
- * starts it. The caller frees; NULL if the line names none or it was not found. */
+ * starts it. NULL if the line names none or it was not found. */
 static char *interpreter_of(const char *line)
 {
     char *words = text_copy(line, SIZE_MAX), *rest = words, *word;
@@ -131,7 +131,7 @@ void launch_program_judge(const char *name, const char *library, struct launch_p
         program->obstacle = LAUNCH_UNSTARTABLE;
 }
 
-/* Returns the interpreter that a script names and that does not exist, NULL if that is not so. The caller frees it. */
+/* Returns the interpreter that a script names and that does not exist, NULL if that is not so. */
 static char *missing_interpreter(const char *program)
 {
     struct elf_facts facts;

@@ -349,7 +349,7 @@ uint64_t model_unguarded_bytes(const struct model *model, const struct model_ung
 void model_places_fill(struct model *model);
 void model_other_directories_fill(struct model *model);
 /* Returns the folder where sparkguard-runtime keeps records and own directories of containers: 0 root's, 1 the user's;
- * NULL: there is none. The caller frees. */
+ * NULL: there is none. */
 enum { MODEL_RECORDS = 2 };
 char *model_records_folder(size_t index);
 /* Returns whether a directory may be a stranger's. */

@@ -436,7 +436,6 @@ static struct runtime_sharing judge_joined(const struct runtime_settings *settin
     json_object_del(user, "additionalGids"); /* runtime_edit_add_group() adds no group twice */
     if (runtime_shared_prepare(settings, &shared) == NULL)
         sharing = runtime_shared_judge(settings, &shared, config, user);
-    json_decref(user);
     return sharing;
 }
 

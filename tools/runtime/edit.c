@@ -176,7 +176,6 @@ static bool has_options(const json_t *options, const char *list, bool is_open)
     size_t count = json_array_size(wanted), i = 0;
     while (i < count && json_equal(json_array_get(options, i), json_array_get(wanted, i)))
         i++;
-    json_decref(wanted);
     return i == count && (is_open || json_array_size(options) == count);
 }
 

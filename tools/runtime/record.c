@@ -189,9 +189,8 @@ bool runtime_record_is_anothers(const char *containers, const char *id, const ch
     int folder = name != NULL ? open(containers, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
     bool is_anothers = false;
     if (folder >= 0) {
-        json_t *record = read_record(folder, name);
+        const json_t *record = read_record(folder, name);
         is_anothers = record != NULL && !is_of(record, state);
-        json_decref(record);
         close(folder);
     }
     return is_anothers;

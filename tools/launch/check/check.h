@@ -88,10 +88,10 @@ bool check_trial_start_probe(struct check_trial *trial, const char *library, enu
                              const struct check_variable *variables);
 /* Waits for the probe's answer; the probe stays. Returns false if none comes in time. */
 bool check_trial_hear(struct check_trial *trial, struct check_answer *answer);
-/* Returns what the program has printed so far. The caller frees. */
+/* Returns what the program has printed so far. */
 char *check_trial_words(const struct check_trial *trial);
 /* Lets the program end, ends it if it does not in time, and returns what it printed. *status becomes its wait
- * status. The caller frees. */
+ * status. */
 char *check_trial_end(struct check_trial *trial, int *status);
 
 /* ---- lines.c ---- */

@@ -19,7 +19,7 @@ struct tables {
     uint64_t strings, string_bytes, needs, need_count; /* the first and third are offsets in the file */
 };
 
-/* Returns a text of the string table; NULL if it is not in it. The caller frees. */
+/* Returns a text of the string table; NULL if it is not in it. */
 static char *read_string(const struct elf_file *file, const struct tables *tables, uint64_t at)
 {
     static char bytes[TEXT_MAX];

@@ -206,31 +206,24 @@ static void estimate_weights(struct fits_model *model, const json_t *config)
 
 bool fits_read_config(struct fits_model *model, const char *path)
 {
-    char *text = NULL, *why;
-    size_t length = 0;
-    why = fits_source_text(path, CONFIG_MOST, &text, &length);
-    json_t *root = why == NULL ? fits_load_json(model, path, text, length) : NULL;
-    if (why != NULL)
-        fits_model_fail(model, "%s", why);
-    if (root != NULL) {
-        const json_t *config = root;
-        copy_text(model->family, json_object_get(root, "model_type"));
-        for (const char *const *name = nested; *name != NULL && config == root; name++)
-            if (json_is_object(json_object_get(root, *name)))
-                config = json_object_get(root, *name);
-        const json_t *dtype = json_object_get(config, "dtype");
-        dtype = dtype != NULL ? dtype : json_object_get(config, "torch_dtype");
-        dtype = dtype != NULL ? dtype : json_object_get(root, "dtype");
-        dtype = dtype != NULL ? dtype : json_object_get(root, "torch_dtype");
-        if (model->basis == FITS_NOTHING)
-            copy_text(model->dtype, dtype);
-        set_cache(model, config);
-        set_shape(model, config);
-        model->cache.has_none = is_encoder(root, model->family);
-        model->context_most = number_of(config, context_names);
-        (void)quantized_bits(model, root);
-        estimate_weights(model, config);
-    }
-    json_decref(root);
-    return root != NULL;
+    const json_t *root = fits_read_json(model, path, CONFIG_MOST), *config = root;
+    if (root == NULL)
+        return false;
+    copy_text(model->family, json_object_get(root, "model_type"));
+    for (const char *const *name = nested; *name != NULL && config == root; name++)
+        if (json_is_object(json_object_get(root, *name)))
+            config = json_object_get(root, *name);
+    const json_t *dtype = json_object_get(config, "dtype");
+    dtype = dtype != NULL ? dtype : json_object_get(config, "torch_dtype");
+    dtype = dtype != NULL ? dtype : json_object_get(root, "dtype");
+    dtype = dtype != NULL ? dtype : json_object_get(root, "torch_dtype");
+    if (model->basis == FITS_NOTHING)
+        copy_text(model->dtype, dtype);
+    set_cache(model, config);
+    set_shape(model, config);
+    model->cache.has_none = is_encoder(root, model->family);
+    model->context_most = number_of(config, context_names);
+    (void)quantized_bits(model, root);
+    estimate_weights(model, config);
+    return true;
 }

@@ -74,15 +74,24 @@ void fits_dtype_sums_end(const struct fits_dtype_sums *sums, struct fits_model *
         }
 }
 
-json_t *fits_load_json(struct fits_model *model, const char *path, const char *text, size_t length)
+json_t *fits_load_json(struct fits_model *model, const char *text, size_t length)
 {
     json_error_t error;
     json_t *root = json_loadb(text, length, 0, &error);
-    (void)path;
     if (json_is_object(root))
         return root;
-    char *printable = text_printable(root != NULL ? "not an object" : error.text, false);
-    fits_model_fail(model, "its JSON cannot be read: %s", printable);
-    json_decref(root);
+    fits_model_fail(model, "its JSON cannot be read: %s",
+                    text_printable(root != NULL ? "not an object" : error.text, false));
+    return NULL;
+}
+
+json_t *fits_read_json(struct fits_model *model, const char *path, size_t most)
+{
+    char *text;
+    size_t length;
+    const char *why = fits_source_text(path, most, &text, &length);
+    if (why == NULL)
+        return fits_load_json(model, text, length);
+    fits_model_fail(model, "%s", why);
     return NULL;
 }

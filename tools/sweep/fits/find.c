@@ -52,7 +52,6 @@ static json_t *files_of_index(struct fits_model *model, const json_t *map)
         if (name == NULL || name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL ||
             json_object_size(files) == FILES) {
             fits_model_fail(model, "its index names a file that is not in its folder");
-            json_decref(files);
             return NULL;
         }
         json_object_set_new(files, name, json_true());
@@ -63,12 +62,8 @@ static json_t *files_of_index(struct fits_model *model, const json_t *map)
 /* Reads the headers of the files that an index names. With one missing, the index's own sum stands for all. */
 static bool read_index(struct fits_model *model, const char *folder, const char *path)
 {
-    char *text = NULL, *why;
-    size_t length = 0;
     struct fits_dtype_sums sums = {.count = 0};
-    if ((why = fits_source_text(path, FITS_HEADER_MOST, &text, &length)) != NULL)
-        fits_model_fail(model, "%s", why);
-    json_t *root = why == NULL ? fits_load_json(model, path, text, length) : NULL;
+    json_t *root = fits_read_json(model, path, FITS_HEADER_MOST);
     json_t *files = root != NULL ? files_of_index(model, json_object_get(root, "weight_map")) : NULL;
     double total = json_number_value(json_object_get(json_object_get(root, "metadata"), "total_size"));
     const char *name;
@@ -92,8 +87,6 @@ static bool read_index(struct fits_model *model, const char *folder, const char 
         model->tensor_count = json_object_size(json_object_get(root, "weight_map"));
     } else if (files != NULL)
         fits_model_fail(model, "its index names no total_size, and its files are not there");
-    json_decref(files);
-    json_decref(root);
     model->format = "safetensors";
     return model->wrong == NULL;
 }

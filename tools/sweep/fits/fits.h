@@ -108,8 +108,9 @@ bool fits_is_shape(const char *text);
 bool fits_read_shape(struct fits_model *model, const char *text);
 /* Parses a number from 1 on: "8192", or "8K", which is 8 * 1024. */
 bool fits_parse_number(const char *text, uint64_t *number);
-/* Returns the root object of a JSON text, or NULL after fits_model_fail(). */
-json_t *fits_load_json(struct fits_model *model, const char *path, const char *text, size_t length);
+/* Return the root object of a JSON text, of a file of at most `most` bytes; NULL after fits_model_fail(). */
+json_t *fits_load_json(struct fits_model *model, const char *text, size_t length);
+json_t *fits_read_json(struct fits_model *model, const char *path, size_t most);
 /* Returns a + b, a * b, at most FITS_MOST. */
 uint64_t fits_sum(uint64_t a, uint64_t b);
 uint64_t fits_product(uint64_t a, uint64_t b);

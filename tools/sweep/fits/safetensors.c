@@ -121,7 +121,7 @@ bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *sum
     if (why != NULL)
         fits_model_fail(model, "%s", why);
     else if ((text = read_header(model, source, &length)) != NULL)
-        root = fits_load_json(model, path, text, length);
+        root = fits_load_json(model, text, length);
     bool is_read = root != NULL && add_header(model, sums, root, &data_end);
     if (is_read) {
         uint64_t there = bytes_less(source->size_bytes, LENGTH_BYTES + length);
@@ -129,7 +129,6 @@ bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *sum
         model->largest_file_bytes = bytes_max(model->largest_file_bytes, data_end);
         model->missing_bytes = fits_sum(model->missing_bytes, bytes_less(data_end, there));
     }
-    json_decref(root);
     if (source->fd >= 0)
         fits_source_close(source);
     return is_read;
