@@ -1,7 +1,7 @@
 /*
- * bounds.c - see bounds.h.
+ * bounds.c - see launch.h.
  */
-#include "launch/bounds.h"
+#include "launch/launch.h"
 
 #include <grp.h>
 #include <pwd.h>
@@ -11,7 +11,6 @@
 
 #include "common/text.h"
 #include "common/tool.h"
-#include "launch/launch.h"
 #include "model/host/host.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_bounds.h"

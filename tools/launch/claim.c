@@ -19,7 +19,6 @@
 #include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
-#include "launch/inside.h"
 #include "launch/launch.h"
 #include "observer/control.h"
 #include "observer/observe.h"

@@ -14,8 +14,6 @@
 #include "common/command.h"
 #include "common/text.h"
 #include "launch/claim.h"
-#include "launch/claim_inside.h"
-#include "launch/inside.h"
 #include "launch/launch.h"
 #include "sparkguard_abi.h"
 #include "common/tool.h"

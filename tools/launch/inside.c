@@ -1,7 +1,7 @@
 /*
- * inside.c - see inside.h.
+ * inside.c - see launch.h.
  */
-#include "launch/inside.h"
+#include "launch/launch.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "common/text.h"
-#include "launch/launch.h"
 
 char *launch_own_path(void)
 {

@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "base/procfs.h"
-#include "launch/inside.h"
 #include "launch/launch.h"
 #include "observer/observe.h"
 #include "common/procfs.h"

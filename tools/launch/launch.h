@@ -13,6 +13,7 @@
 #include "common/elf.h"
 #include "launch/claim.h"
 #include "launch/pressure.h"
+#include "sparkguard_bounds.h"
 #include "sparkguard_options.h"
 
 struct sg_slot;
@@ -205,6 +206,56 @@ bool launch_jail_wait(struct launch *launch, int failure_pipe);
 /* Becomes the program if systemd-run started this process (first argument --in-jail=); otherwise returns. Call it first
  * in main(). */
 void launch_jail_inside(char **argv);
+
+/* ---- inside.c: the launcher as a process under the library ----
+ *
+ * It executes itself with the library loaded, and calls what the library exports for it (sparkguard_abi.h). */
+
+/* Returns the path of this program, or its name where the path is unknown. */
+char *launch_own_path(void);
+/* Finds a function that the library exports. *function, a pointer to a function of `size` bytes, becomes NULL in a
+ * process without the library: the launcher does not link it. */
+void launch_find_export(const char *name, void *function, size_t size);
+/* Becomes a shell that runs a command, unguarded: it must not be refused memory now. */
+void launch_become_shell(const char *command) __attribute__((noreturn));
+
+/* ---- claim_inside.c, pressure_inside.c: what such a process does. Call them first in main() ---- */
+
+/* Claims and becomes the program if the first argument says so; otherwise returns. */
+void launch_claim_inside(char **argv);
+/* The first argument of the helper of --on-pressure, with the number of its end of the pipe; the second one is the
+ * command, then come the directory of the segments and the hash of the job's name. */
+#define LAUNCH_PRESSURE_INSIDE "--in-pressure="
+/* Becomes that helper if the first argument says so; otherwise returns. */
+void launch_pressure_inside(char **argv);
+
+/* ---- set.c: --set JOB NAME=VALUE... changes the limit, the reserve or the claim of a running job ---- */
+
+/* Exit codes of --set, besides LAUNCH_USAGE and LAUNCH_FAILED. */
+enum { SET_DONE = 0, SET_NO_JOB = 1, SET_NOT_ALLOWED = 3, SET_SEVERAL };
+
+/* Changes what launch->program lists (NAME=VALUE, NULL-terminated) for the job launch->set_job. Prints what is in force
+ * afterwards, or why nothing was changed. Returns the exit code. */
+int launch_set(const struct launch *launch);
+
+/* ---- raise.c: --set JOB claim=SIZE with a larger size than now ----
+ *
+ * Only the library can decide on it, so the launcher executes itself under the library, as a process of the job. */
+
+/* Raises the claim of a job of this user. Returns 0, or another exit code of --set after a message on stderr. */
+int launch_raise(const struct launch *launch, uint64_t bytes);
+/* Raises the claim and ends, if the first argument says so; else returns at once. */
+void launch_raise_inside(char **argv);
+
+/* ---- bounds.c: the administrator's bounds (/etc/sparkguard.conf) for --set ----
+ *
+ * The library applies them in any case; the launcher says so instead of setting what would have no effect. */
+
+/* Returns the bounds of a user; a bound that no line sets is not set. Not thread-safe. */
+struct sg_bounds launch_bounds_of(uid_t user);
+/* Returns whether a job of this user may have this limit (0: it is not set, SG_UNKNOWN: none) and this reserve (0: it is
+ * not set); if not, after a message on stderr. Root's --set is bounded as well. Not thread-safe. */
+bool launch_bounds_allow(uid_t user, uint64_t limit_bytes, uint64_t reserve_bytes, uint64_t machine_bytes);
 
 /* ---- record.c ---- */
 

@@ -11,11 +11,7 @@
 #include <unistd.h>
 
 #include "launch/check/check.h"
-#include "launch/claim_inside.h"
 #include "launch/launch.h"
-#include "launch/pressure_inside.h"
-#include "launch/raise.h"
-#include "launch/set.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 #include "common/style.h"

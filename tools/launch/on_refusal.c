@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "common/tool.h"
-#include "launch/inside.h"
 #include "launch/launch.h"
 #include "model/host/host.h"
 #include "model/model.h"

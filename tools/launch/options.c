@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launch/bounds.h"
 #include "launch/launch.h"
 #include "model/model.h"
 #include "common/bad_value.h"

@@ -14,9 +14,7 @@
 #include <unistd.h>
 
 #include "common/text.h"
-#include "launch/inside.h"
 #include "launch/launch.h"
-#include "launch/pressure_inside.h"
 #include "model/model.h"
 
 /* Becomes the helper, in a process group of its own: ^C is for the program. */

@@ -1,7 +1,7 @@
 /*
  * pressure_inside.c - --on-pressure, in the helper process: runs the command when the library asks. See pressure.h.
  */
-#include "launch/pressure_inside.h"
+#include "launch/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launch/inside.h"
-#include "launch/launch.h"
 #include "common/text.h"
 #include "common/tool.h"
 #include "sparkguard_abi.h"

@@ -1,7 +1,7 @@
 /*
- * raise.c - see raise.h.
+ * raise.c - see launch.h.
  */
-#include "launch/raise.h"
+#include "launch/launch.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,9 +14,6 @@
 
 #include "common/bytes.h"
 #include "common/text.h"
-#include "launch/inside.h"
-#include "launch/launch.h"
-#include "launch/set.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 

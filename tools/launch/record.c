@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "launch/launch.h"
-#include "model/kernel_log.h"
+#include "model/model.h"
 #include "model/segment_reader.h"
 #include "sparkguard_abi.h"
 #include "common/text.h"

@@ -1,8 +1,8 @@
 /*
- * set.c - see set.h. What is set stands in an entry of the job in the registry; the core writes it
+ * set.c - see launch.h. What is set stands in an entry of the job in the registry; the core writes it
  * (observer/control.h).
  */
-#include "launch/set.h"
+#include "launch/launch.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,9 +17,6 @@
 #include "common/procfs.h"
 #include "common/suggest.h"
 #include "common/text.h"
-#include "launch/bounds.h"
-#include "launch/launch.h"
-#include "launch/raise.h"
 #include "model/model.h"
 #include "observer/control.h"
 #include "sparkguard_abi.h"

@@ -1,10 +1,10 @@
 /*
- * kernel_log.c - see kernel_log.h. The log is read from /dev/kmsg below SPARKGUARD_SYSTEM_ROOT, once per tool.
+ * kernel_log.c - see model.h. The log is read from /dev/kmsg below SPARKGUARD_SYSTEM_ROOT, once per tool.
  *
  * A line of it is "priority,number,microseconds,flags;text". The microseconds are those of CLOCK_MONOTONIC, within
  * seconds after a long time.
  */
-#include "model/kernel_log.h"
+#include "model/model.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -364,6 +364,10 @@ bool model_directories_found_amiss(const struct model *model);
 bool model_directory_is_faulty(const struct model_directory *directory);
 /* Returns the directory with this identity, or NULL if the model does not read it. */
 const struct model_directory *model_directory_find(const struct model *model, dev_t device, ino_t inode);
+/* kernel_log.c: returns whether the kernel's log names the process with this PID as a victim of the OOM killer between
+ * two times of CLOCK_REALTIME, which may be wrong by seconds. False also where the log cannot be read, as by users of a
+ * kernel with kernel.dmesg_restrict=1, or holds no entry of that time any more. */
+bool model_kernel_log_names(uint32_t pid, int64_t from_ns, int64_t until_ns);
 /* tree.c: finds the parent of each process. */
 void model_parents_fill(struct model *model);
 

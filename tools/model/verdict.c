@@ -14,7 +14,6 @@
 #include "common/procfs.h"
 #include "common/text.h"
 #include "common/tool.h"
-#include "model/kernel_log.h"
 #include "model/model.h"
 #include "model/timeline_reader.h"
 #include "sparkguard_options.h"

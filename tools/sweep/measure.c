@@ -12,7 +12,7 @@
 
 #include "common/procfs.h"
 #include "sweep/sweep.h"
-#include "sweep/fits/headroom.h"
+#include "sweep/fits/need.h"
 #include "common/bytes.h"
 #include "common/text.h"
 

@@ -9,7 +9,6 @@
 
 #include "common/bytes.h"
 #include "common/text.h"
-#include "sparkguard_abi.h"
 
 #define MOST_BYTES (UINT64_C(1) << 62)
 
@@ -67,6 +66,22 @@ void fits_need_add_weights(struct fits_need *need, double parameters, const stru
                   dtype->bits, dtype->title);
     if (dtype->scale_text != NULL)
         fits_need_add(need, "scales", parameters * dtype->scale_bits / 8, "%s", dtype->scale_text);
+}
+
+uint64_t fits_headroom_of(const struct model_machine *machine)
+{
+    if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
+        return SG_UNKNOWN;
+    return bytes_min(bytes_less(machine->usable_bytes, machine->reserve_bytes), machine->limit_left_bytes);
+}
+
+struct fits_headroom fits_headroom_now(void)
+{
+    const struct model_scope scope = {.job = NULL};
+    struct model *model = model_build(&scope);
+    struct fits_headroom headroom = {fits_headroom_of(&model->machine), model->machine.usable_bytes,
+                                     model->machine.reserve_bytes, model->machine.total_bytes};
+    return headroom;
 }
 
 /* Prints one line; what a term was computed from wraps below itself on a narrow terminal. */

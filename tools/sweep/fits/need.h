@@ -11,6 +11,7 @@
 
 #include "common/json.h"
 #include "common/style.h"
+#include "model/model.h"
 #include "sweep/fits/dtype.h"
 
 enum { FITS_TERMS = 12, FITS_NOTES = 12 };
@@ -51,6 +52,11 @@ struct fits_headroom {
     uint64_t reserve_bytes;
     uint64_t total_bytes; /* of the machine */
 };
+
+/* Returns what may be taken above the reserve and below SPARKGUARD_LIMIT; SG_UNKNOWN if unknown. */
+uint64_t fits_headroom_of(const struct model_machine *machine);
+/* Looks at the machine. */
+struct fits_headroom fits_headroom_now(void);
 
 enum fits_verdict { FITS_DOES = 0, FITS_DOES_NOT = 1, FITS_CANNOT_TELL = 3 }; /* exit codes, part of the interface */
 enum fits_verdict fits_need_judge(const struct fits_need *need, const struct fits_headroom *headroom);

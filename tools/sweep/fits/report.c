@@ -11,7 +11,6 @@
 #include "common/text.h"
 #include "common/tool.h"
 #include "model/model.h"
-#include "sweep/fits/headroom.h"
 
 enum { MEASURED_MOST = 3, NAME_LEAST = 4 };
 
