@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/procfs.h"
-#include "common/text.h"
 #include "common/tool.h"
 #include "doctor/doctor.h"
 

@@ -3,10 +3,8 @@
  * It preloads nothing into a static program, into a program that gains rights, or from another architecture. The
  * dynamic linker of musl does, and the library then passes every call through.
  */
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/model.h"
 #include "common/text.h"
 #include "report/report.h"
 

@@ -3,7 +3,6 @@
  * next.
  */
 #include <inttypes.h>
-#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -4,7 +4,6 @@
  *
  * The record shows a run as active before it starts, and its result before the next run starts.
  */
-#include <signal.h>
 #include <string.h>
 
 #include "sweep/sweep.h"

@@ -4,7 +4,6 @@
  * The table goes to stdout, messages to stderr.
  */
 #include <argp.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

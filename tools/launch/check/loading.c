@@ -2,7 +2,6 @@
  * loading.c - whether the dynamic linker loads the library into the program.
  */
 #include <elf.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 
-#include "report/report.h"
 #include "report/draw/svg.h"
 #include "common/bytes.h"
 #include "common/text.h"

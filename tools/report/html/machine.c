@@ -5,7 +5,6 @@
 #include <sys/utsname.h>
 
 #include "report/html/html.h"
-#include "common/xml_escape.h"
 #include "report/report.h"
 #include "common/text.h"
 

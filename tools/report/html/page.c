@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "report/html/html.h"
-#include "common/xml_escape.h"
 #include "report/atomic_file.h"
 #include "common/procfs.h"
 #include "report/report.h"

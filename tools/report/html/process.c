@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "report/html/html.h"
-#include "common/xml_escape.h"
 #include "report/draw/draw.h"
 #include "common/procfs.h"
 #include "report/report.h"

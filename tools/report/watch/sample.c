@@ -8,7 +8,6 @@
 #include "report/draw/draw.h"
 #include "common/bytes.h"
 #include "common/tool.h"
-#include "report/watch/terminal.h"
 #include "report/watch/watch.h"
 
 /* How long an ended process stays in the list, beyond one interval. */

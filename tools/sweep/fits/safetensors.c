@@ -7,7 +7,6 @@
 
 #include "sweep/fits/fits.h"
 #include "common/bytes.h"
-#include "common/text.h"
 #include "common/tool.h"
 
 enum { LENGTH_BYTES = 8, DIMENSIONS = 64 };
