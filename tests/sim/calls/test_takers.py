@@ -250,6 +250,25 @@ quiet(held=live("device"))
     assert figures == [(n * MIB, n * MIB, 0) for n in (0, 12, 20, 20, 0)]
 
 
+def test_launch_leaves_the_thread_as_cancellable_as_it_was(sim):
+    """It is not while the launch has claimed what the device holds for graphs."""
+    done = sim.script(
+        GRAPH
+        + """
+import threading
+end = threading.Event()
+threading.Thread(target=end.wait).start()
+ok(launch(executable(8 * MIB, 3 * MIB), "cuGraphLaunch"))
+ok(launch(executable(20 * MIB), "cuGraphLaunch"))
+was_disabled = c_int(77)
+ctypes.CDLL(None).pthread_setcancelstate(0, byref(was_disabled))
+end.set()
+say(was_disabled=was_disabled.value)
+"""
+    )
+    assert done.was_disabled == 0
+
+
 @pytest.mark.parametrize(
     "call", ["cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphInstantiateWithParams_ptsz"]
 )
