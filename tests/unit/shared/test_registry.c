@@ -286,6 +286,8 @@ static void say_inherited(void)
     CHECK_EQUAL(sg_entry_own()->slot.inherited_bytes, 7 * MIB);
     CHECK_EQUAL(sg_entry_own()->slot.granted_bytes, 7 * MIB);
     CHECK_EQUAL(sg_entry_own()->slot.in_flight_bytes, 0);
+    CHECK_EQUAL(sg_entry_own_names()->origin[0].bytes, 7 * MIB);
+    CHECK_EQUAL(sg_entry_own_names()->origin[0].pid, getppid());
 }
 
 CHILD_TEST(a_child_sits_down_with_what_it_inherited)
