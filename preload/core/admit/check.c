@@ -18,7 +18,7 @@
 #include "shared/segment.h"
 #include "account/timeline.h"
 
-static bool has_inherited; /* this process was forked and has decided nothing since */
+static bool has_inherited SG_AT_FORK; /* this process was forked and has decided nothing since */
 
 void sg_check_atfork_child(void)
 {
