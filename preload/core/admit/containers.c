@@ -51,6 +51,7 @@ struct reading {
 };
 
 static uint64_t read_ns, cost_ns;
+static uint64_t own_device, own_inode; /* of the file that this process writes */
 
 /* ---- the cgroups above a container ------------------------------------------------------------------------------- */
 
@@ -119,7 +120,8 @@ static uint64_t take_part(struct reading *reading, const char *path, uint64_t pr
 
 /* ---- the files --------------------------------------------------------------------------------------------------- */
 
-/* What the container says that its processes have promised. 0: it says nothing, or has said so too long ago. */
+/* What the container says that its processes have promised. 0: it says nothing, has said so too long ago, or is this
+ * process's own, which sees the host's folder: the registry counts that. */
 static uint64_t read_figures(struct reading *reading, int folder, const char *name)
 {
     struct sg_figures figures;
@@ -129,7 +131,7 @@ static uint64_t read_figures(struct reading *reading, int folder, const char *na
     if (fd < 0)
         return 0;
     bool is_good = sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink == 1 &&
-                   info.st_size == sizeof figures &&
+                   info.st_size == sizeof figures && (info.st_ino != own_inode || info.st_dev != own_device) &&
                    sg_sys_pread((int)fd, &figures, sizeof figures, 0) == sizeof figures &&
                    figures.magic == SG_FIGURES_MAGIC && figures.version == SG_FIGURES_VERSION;
     (void)sg_sys_close((int)fd);
@@ -230,6 +232,11 @@ static long write_figures(const struct sg_figures *figures)
     if (fd < 0)
         return fd;
     long result = sg_sys_fstat((int)fd, &info);
+    if (result == 0 && (info.st_ino != own_inode || info.st_dev != own_device)) {
+        own_inode = info.st_ino;
+        own_device = info.st_dev;
+        read_ns = 0; /* it may have been counted */
+    }
     if (result == 0) /* in a directory that others write, it may be a file of this user's with another name */
         result = S_ISREG(info.st_mode) && info.st_nlink == 1 && info.st_size == sizeof *figures
                      ? sg_file_write_at((int)fd, figures, sizeof *figures, 0)

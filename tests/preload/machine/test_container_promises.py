@@ -280,6 +280,17 @@ def test_its_processes_tell_what_they_have_promised_together(inside):
     wait_until(lambda: inside.has(GIB))
 
 
+@pytest.mark.skipif(IS_EMULATED, reason="what an emulator takes in another directory counts here, too")
+def test_who_sees_the_hosts_folder_counts_its_own_promises_once(place):
+    """A container with the host's /run among its mounts."""
+    container = Container(place, "promises").bound(6 * GIB)
+    container.file.write_bytes(bytes(64))
+    env = {"SPARKGUARD_DIR": container.folder}
+    place.holder("malloc 2G", env)
+    wait_until(lambda: FIGURES.unpack(container.file.read_bytes())[6] >= 2 * GIB)
+    place.assert_left(LEFT - 2 * GIB, env)
+
+
 def test_what_is_told_is_told_again_while_nothing_changes(inside):
     holder = inside.holder("malloc 1G")
     wait_until(lambda: inside.has(GIB))
