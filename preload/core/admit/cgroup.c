@@ -300,8 +300,10 @@ void sg_cgroup_visit_path(const char *path, sg_cgroup_visit *visit, void *data)
 bool sg_cgroup_read(const char *directory, bool is_v2, uint64_t *hard_limit_bytes, uint64_t *used_bytes)
 {
     uint64_t unexplained;
+    if (!read_usage(directory, is_v2, used_bytes, &unexplained))
+        return false;
     *hard_limit_bytes = sg_cgroup_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes");
-    return read_usage(directory, is_v2, used_bytes, &unexplained);
+    return true;
 }
 
 bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out)

@@ -91,6 +91,8 @@ static void visit_level(const char *directory, const char *path, bool is_v2, voi
         walk->is_there = level != NULL && level->is_there;
     if (is_lowest && walk->is_there)
         walk->lowest = level;
+    else if (is_lowest && level == &levels[walk->reading->levels - 1])
+        walk->reading->levels--; /* it is in another mount: its place is for one that is there */
     if (level == NULL || walk->depth == DEPTH_MOST)
         walk->is_beyond = true;
     else if (level->is_there)

@@ -239,6 +239,19 @@ def test_a_thousand_containers_count_no_more_than_is_above_them(place, container
     assert LEFT - 2 * GIB - NEAR <= largest <= LEFT
 
 
+@pytest.mark.skipif(IS_EMULATED, reason="an emulator does not read that many in the time that a reading may take")
+def test_ninety_containers_with_limits_of_their_own_all_count(place):
+    """One reading decides, which is made again where it took too long."""
+    boxes = [Container(place, f"box-{i}", f"/docker/box-{i}").bound(64 * MIB) for i in range(90)]
+
+    def all_count():
+        for box in boxes:
+            box.says(1 << 60)
+        return place.take(f"malloc {LEFT // MIB - 89 * 64}M") == ["ENOMEM"]
+
+    wait_until(all_count)
+
+
 # ---- what its processes write ----
 
 
