@@ -5,6 +5,8 @@
  * at SG_PROMISES_DIR/ID on the host. Beside that, SG_PROMISES_DIR/.ID has two lines of root's: the cgroup of the
  * container, or of its pod, below the mount of cgroups, and the container's name. preload/core/admit/containers.h says
  * who reads and writes the figures.
+ *
+ * Decisions use the promises alone. The limit and the live bytes are for who looks at a container from the host.
  */
 #ifndef SPARKGUARD_FIGURES_H
 #define SPARKGUARD_FIGURES_H
@@ -20,7 +22,7 @@ struct sg_figures {
     uint64_t magic;
     uint32_t version;
     uint32_t reserved;
-    uint64_t time_ns;        /* CLOCK_MONOTONIC of the machine, outside of time namespaces */
+    uint64_t time_ns;        /* the writer's CLOCK_MONOTONIC; in a time namespace another one than the host's */
     uint64_t limit_bytes;    /* of the job that wrote this; 0: none */
     uint64_t live_bytes;     /* of that job */
     uint64_t promised_bytes; /* of all processes: promised or in flight */
