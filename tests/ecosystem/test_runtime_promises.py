@@ -87,6 +87,21 @@ def test_a_pod_is_bounded_by_its_own_cgroup(image, runtime, tmp_path):
     assert (runtime.promises / "pod").exists()
 
 
+def test_what_a_killed_runtime_has_left_in_the_folder_goes(runtime, bundle):
+    """A figure without words, words without a figure, and words half written, of containers without a record. The clock is tomorrow's, as a
+    time of a change is the kernel's."""
+    if shutil.which("faketime") is None:
+        pytest.skip("no faketime")
+    runtime.create(bundle.change(in_cgroup("/engine/kept")), name="kept")
+    for name in ("figure", ".words", "..half.7", "both", ".both"):
+        (runtime.promises / name).write_text("")
+    plain, runtime.program = runtime.program, runtime.folder / "tomorrow"
+    runtime.program.write_text(f'#!/bin/sh\nexec faketime -f +1d {plain} "$@"\n')
+    runtime.program.chmod(0o755)
+    runtime.create(bundle.change(in_cgroup("/engine/last")), name="last")
+    assert sorted(path.name for path in runtime.promises.iterdir()) == [".kept", ".last", "kept", "last"]
+
+
 # ---- with runc ----
 
 

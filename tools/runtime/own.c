@@ -300,7 +300,8 @@ static void sweep(const char *containers, size_t kept)
         close(above);
 }
 
-/* Takes the figures of containers without a record out: `run` ends without a delete. */
+/* Takes out what is in the folder of containers without a record: `run` ends without a delete, and a runtime that was
+ * killed leaves a part. */
 static void sweep_promises(const char *containers)
 {
     int folder = open(promises_of(containers), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), seen = 0;
@@ -309,10 +310,14 @@ static void sweep_promises(const char *containers)
         close(folder);
     for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL && seen < SCANNED_MAX; seen++) {
         struct stat status;
-        char *words = text_format(".%s", entry->d_name);
-        if (entry->d_name[0] != '.' && fstatat(folder, words, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-            status.st_ctime + YOUNG_SECONDS <= time(NULL))
-            runtime_own_unpublish(containers, entry->d_name);
+        const size_t points = strspn(entry->d_name, ".");
+        if (fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+            status.st_ctime + YOUNG_SECONDS > time(NULL))
+            continue;
+        if (points == 2 && entry->d_name[points] != '\0') /* words half written */
+            (void)unlinkat(folder, entry->d_name, 0);
+        else
+            runtime_own_unpublish(containers, entry->d_name + points);
     }
     if (list != NULL)
         closedir(list);
