@@ -78,7 +78,7 @@ def test_room_in_a_pool_goes_to_one_of_the_threads_that_ask_for_it_under_reserve
     machine = reserve(sim, 3 * GIB)
     done = sim.script(ALL_ASK_FOR_THE_SAME_ROOM, SGSIM_STREAMS=streams, SGSIM_HOLD="cuMemAllocAsync:*:60", **machine)
     assert done.answers == "0-2-2-2-2-2-2-2"
-    assert sim.books()["least_available_bytes"] >= 4 * GIB - SEGMENT
+    assert sim.books()["least_available_bytes"] >= 4 * GIB - SEGMENT - lists(SEGMENT)
     assert done.held == live(done.process) <= 2000 * MIB
 
 
@@ -369,4 +369,4 @@ def test_stress_on_shared_pools_stays_within_limit_and_is_refused_nothing_that_f
 @pytest.mark.parametrize("seed", SEEDS)
 def test_stress_on_shared_pools_keeps_the_reserve_and_is_refused_nothing_that_fits(sim, seed, streams):
     stress(sim, seed, 2 * GIB, SGSIM_STREAMS=streams, **reserve(sim, 2 * GIB))
-    assert sim.books()["least_available_bytes"] >= 4 * GIB - SEGMENT
+    assert sim.books()["least_available_bytes"] >= 4 * GIB - SEGMENT - lists(SEGMENT)
