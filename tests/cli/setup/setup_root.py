@@ -32,7 +32,7 @@ PROGRAMS = ("usr/bin/sparkguard-runtime", "usr/sbin/dockerd", "usr/bin/podman", 
 # In the place of containerd, where that is not installed: its version 1.6, of which nothing is left out here that a set-up meets.
 # A table of runtimes in the file takes the place of the one by default, and an imported file's plugins that of the file's. With NEWEST 3
 # it is version 2 of containerd, which makes version 3 of every file and quotes with the other sign.
-CONTAINERD_DUMP = """#!/usr/bin/python3
+CONTAINERD_DUMP = """#!/usr/bin/python3 -IS
 import glob, sys, tomllib
 NEWEST = 2
 quote = "'" if NEWEST == 3 else chr(34)
@@ -82,16 +82,17 @@ def system_files():
 
 
 class Root:
-    def __init__(self, tools, path):
+    def __init__(self, tools, path, has_pam=True):
         self.program, self.path = tools / "sparkguard-doctor", Path(path)
         for folder in ("var/lib", "run", "proc", "etc/security", "etc/pam.d", "etc/systemd/system", "usr/lib/systemd/system"):
             (self.path / folder).mkdir(parents=True)
         for program in PROGRAMS:
             self.write(program, CONTAINERD_DUMP if program == "usr/bin/containerd" else "", 0o755)
         subprocess.run(["cp", "-a", f"{system_files()}/.", self.path], check=True)
-        subprocess.run(["cp", "-a", "--parents", "/usr/share/pam", "/usr/share/pam-configs/unix", "/var/lib/pam", self.path], check=True)
-        for each in Path("/etc/pam.d").glob("common-*"):
-            shutil.copy(each, self.path / "etc/pam.d")
+        if has_pam:
+            subprocess.run(["cp", "-a", "--parents", "/usr/share/pam", "/usr/share/pam-configs/unix", "/var/lib/pam", self.path], check=True)
+            for each in Path("/etc/pam.d").glob("common-*"):
+                shutil.copy(each, self.path / "etc/pam.d")
         (self.path / "usr/local/lib").mkdir(parents=True)
         (self.path / LIBRARY).symlink_to(self.program)  # of the right architecture
         self.write("etc/group", "root:x:0:\nadm:x:4:me\nme:x:1000:\n")
