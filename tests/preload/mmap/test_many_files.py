@@ -42,7 +42,10 @@ def sharer(place, folder, text="", env=None, order=""):
     return player
 
 
-@pytest.mark.parametrize(("count", "size"), [(CAPACITY, 4 * MIB), (CAPACITY + 1, 4 * MIB), (256, MIB), (1000, 256 << 10)])
+SIZES = [(CAPACITY, 4 * MIB), (CAPACITY + 1, 4 * MIB), (256, MIB), pytest.param(1000, 256 << 10, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize(("count", "size"), SIZES)
 @pytest.mark.parametrize("order", ["", "[::-1]"])
 def test_counts_once_in_a_job(place, folder, count, size, order):
     make(folder, count, size)
