@@ -4,6 +4,8 @@
 unit_sources := $(wildcard tests/unit/*/test_*.c)
 program_sources := $(wildcard tests/programs/*/*.c)
 unit_names := $(basename $(notdir $(unit_sources)))
+# These look at the tools, which have one thread: TSan has nothing to find there.
+tool_unit_names := test_timeline $(basename $(notdir $(wildcard tests/unit/tools/test_*.c)))
 program_names := $(basename $(notdir $(program_sources)))
 $(foreach folder,$(sort $(dir $(unit_sources))),$(eval EXTRA_$(folder:/=) := $$(EXTRA_preload) -D_GNU_SOURCE -Itools -Itests/unit))
 
@@ -82,8 +84,8 @@ $(BUILD)/tests/unit/test_pieces: $(BUILD)/obj/preload/guard/hooks/pool/pool_piec
 $(BUILD)/tests/unit/test_context_estimate: $(BUILD)/obj/preload/guard/hooks/measure/context_estimate.o
 $(BUILD)/tests/unit/test_ledger: $(BUILD)/obj/preload/guard/hooks/cuda/mark.o
 $(BUILD)/tests/unit/test_snapshot: $(BUILD)/obj/preload/guard/hooks/mmap/mapping_kind.o
-$(BUILD)/tests/unit/test_timeline $(patsubst %,$(BUILD)/tests/unit/%,$(basename $(notdir $(wildcard tests/unit/tools/test_*.c)))): $(BUILD)/libtools.a
-$(BUILD)/tests/unit/test_timeline $(patsubst %,$(BUILD)/tests/unit/%,$(basename $(notdir $(wildcard tests/unit/tools/test_*.c)))): UNIT_LIBS = $(TOOL_LIBS)
+$(tool_unit_names:%=$(BUILD)/tests/unit/%): $(BUILD)/libtools.a
+$(tool_unit_names:%=$(BUILD)/tests/unit/%): UNIT_LIBS = $(TOOL_LIBS)
 
 # Small programs the tests run: plain C; those of the folder cuda need CUDA and are built three ways.
 program_flags = -std=gnu11 -D_GNU_SOURCE -include tests/lib/old_libc.h -O1 -g -Wall -Wextra -fno-builtin -Iinclude -Itests/programs -pthread
@@ -138,8 +140,9 @@ fuzzers:
 .PHONY: fuzz fuzzers
 
 unit: $(unit_names:%=$(BUILD)/tests/unit/%)
+core-unit: $(patsubst %,$(BUILD)/tests/unit/%,$(filter-out $(tool_unit_names),$(unit_names)))
 programs: $(program_names:%=$(BUILD)/tests/programs/%) $(BUILD)/fault/libsparkguard.so
-.PHONY: unit programs
+.PHONY: unit core-unit programs
 
 ##@ Testing
 test: ## install what is missing, build, run every test
@@ -202,7 +205,7 @@ sanitize: ## core and tools under ASan+UBSan, the core under TSan (TOUCHED=1: of
 	$(Q)cp build/libsparkguard.so build/address/
 	$(Q)BUILD=build/address tests/run --unit
 	$(Q)targets="$$($(TOUCHED_OF) sanitize)" && if [ -n "$$targets" ]; then BUILD=build/address tests/run $$targets; fi
-	$(Q)$(MAKE) --no-print-directory SAN=thread unit
+	$(Q)$(MAKE) --no-print-directory SAN=thread core-unit
 	$(Q)BUILD=build/thread tests/run --unit
 .PHONY: test check cross sanitize
 
