@@ -150,9 +150,10 @@ class Box:
         if self.process is not None:
             self.call("delete", "--force", "box").communicate(timeout=60)
             self.process.communicate(timeout=60)
-        for mount in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory"):
+        name, top = f"sparkguard-test-{os.getpid()}", Path("/sys/fs/cgroup")
+        for folder in (top / name, *top.glob(f"*/{name}")):  # of each hierarchy of the first version
             with contextlib.suppress(OSError):
-                Path(f"{mount}/sparkguard-test-{os.getpid()}").rmdir()
+                folder.rmdir()
 
 
 @pytest.fixture
