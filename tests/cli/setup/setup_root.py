@@ -162,6 +162,11 @@ class Root:
         return other
 
 
+def drop(root, *paths):
+    for path in paths:
+        (root.path / path).unlink()
+
+
 @pytest.fixture(scope="session")
 def ready_once(tools, tmp_path_factory):
     root = Root(tools, tmp_path_factory.mktemp("ready") / "root")
