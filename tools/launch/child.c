@@ -57,8 +57,8 @@ static void name_job(struct launch *launch, pid_t first)
 /* Tells the child the job's first process, and which limit was typed: by this launcher, or by one around it. */
 static void hand_on_first(const struct launch *launch)
 {
-    const char *outer = getenv(SG_VARIABLE_FIRST), *limit = launch->value[SG_OPTION_LIMIT];
-    const char *typed = outer != NULL ? outer + strcspn(outer, " ") : "";
+    const char *known = getenv(SG_VARIABLE_FIRST), *limit = launch->value[SG_OPTION_LIMIT];
+    const char *outer = known != NULL ? known : "", *typed = outer + strcspn(outer, " ");
     char *pid = launch->is_new_job ? text_format("%d", (int)getpid()) : text_copy(outer, strcspn(outer, " "));
     char *first = limit != NULL ? text_format("%s" SG_TYPED_LIMIT "%s", pid, limit) : text_format("%s%s", pid, typed);
     setenv(SG_VARIABLE_FIRST, first, 1);
