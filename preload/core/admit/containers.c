@@ -66,9 +66,7 @@ struct walk {
 /* Returns the level of a directory, read once in a reading; NULL: there are too many. */
 static struct level *find_level(struct reading *reading, const char *directory, bool is_v2)
 {
-    uint64_t name = UINT64_C(0xCBF29CE484222325);
-    for (const char *at = directory; *at != '\0'; at++)
-        name = (name ^ (unsigned char)*at) * UINT64_C(0x100000001B3);
+    const uint64_t name = sg_hash_text(directory);
     for (uint32_t i = 0; i < reading->levels; i++)
         if (levels[i].name == name)
             return &levels[i];
