@@ -87,11 +87,7 @@ static void report(const char *path, uint32_t line, const char *fault)
         return;
     has_reported = true;
     sg_text_add(&text, "sparkguard: ");
-    sg_text_add(&text, path);
-    if (line != 0) {
-        sg_text_add(&text, ":");
-        sg_text_add_number(&text, line);
-    }
+    sg_text_add_place(&text, path, line);
     sg_text_add(&text, fault);
     sg_log_line(message);
 }

@@ -338,13 +338,11 @@ static void report_defaults(const struct sg_defaults *defaults)
     struct sg_text text = sg_text_begin(line, sizeof line);
     const char *fault = sg_defaults_fault(defaults->state), *near = sg_defaults_nearest(defaults);
     sg_text_add(&text, "sparkguard: ");
-    sg_text_add(&text, defaults->path);
+    sg_text_add_place(&text, defaults->path, fault == NULL ? defaults->wrong_line : 0);
     if (fault != NULL) {
         sg_text_add(&text, " ");
         sg_text_add(&text, fault);
     } else {
-        sg_text_add(&text, ":");
-        sg_text_add_number(&text, defaults->wrong_line);
         sg_text_add(&text, ": cannot be read and has no effect; ");
         sg_text_add(&text, near != NULL ? "did you mean " : "expected " SG_DEFAULTS_EXPECTED);
         sg_text_add(&text, near != NULL ? near : "");
@@ -359,9 +357,7 @@ static void report_zero(const struct sg_defaults *defaults, enum sg_option optio
     char line[512];
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add(&text, "sparkguard: ");
-    sg_text_add(&text, defaults->path);
-    sg_text_add(&text, ":");
-    sg_text_add_number(&text, defaults->line[option]);
+    sg_text_add_place(&text, defaults->path, defaults->line[option]);
     sg_text_add(&text, ": ");
     sg_text_add(&text, sg_option_table[option].name);
     sg_text_add(&text, "=");

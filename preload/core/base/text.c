@@ -34,6 +34,15 @@ void sg_text_add_number(struct sg_text *text, uint64_t number)
     sg_text_add_padded(text, number, 1);
 }
 
+void sg_text_add_place(struct sg_text *text, const char *path, uint32_t line)
+{
+    sg_text_add(text, path);
+    if (line == 0)
+        return;
+    sg_text_add(text, ":");
+    sg_text_add_number(text, line);
+}
+
 void sg_text_add_hex(struct sg_text *text, uint64_t number)
 {
     char digits[17];

@@ -31,6 +31,9 @@ void sg_text_add_hex(struct sg_text *text, uint64_t number);
 void sg_text_add_padded(struct sg_text *text, uint64_t number, unsigned digits);
 void sg_text_add_size(struct sg_text *text, uint64_t bytes);
 
+/* Appends a place in a file: "PATH:LINE", or with line 0 the file alone. */
+void sg_text_add_place(struct sg_text *text, const char *path, uint32_t line);
+
 /* Appends a time as "20261120T131742", in UTC; `seconds` since 1970. The libc's gmtime_r would read /etc/localtime and
  * allocate. */
 void sg_text_add_time(struct sg_text *text, uint64_t seconds);
