@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "common/style.h"
 #include "common/text.h"
 
@@ -85,37 +86,18 @@ void style_words(const struct style *style, size_t indent, enum style_colour col
 
 enum { MESSAGE_BYTES = 4096 };
 
-/* Ends lines at blanks, so that no word is cut at the width. */
-static void break_lines(char *text, size_t columns)
-{
-    size_t column = 0;
-    char *blank = NULL;
-    for (char *at = text; *at != '\0'; at++) {
-        column = *at == '\n' ? 0 : column + (((unsigned char)*at & 0xc0) != 0x80);
-        blank = *at == ' ' ? at : *at == '\n' ? NULL : blank;
-        if (column <= columns || blank == NULL)
-            continue;
-        *blank = '\n';
-        column = 0;
-        for (const char *rest = blank + 1; rest <= at; rest++)
-            column += ((unsigned char)*rest & 0xc0) != 0x80;
-        blank = NULL;
-    }
-}
-
 /* Writes to the terminal what stdio has of a message: whole lines, as a rule. Returns how much of it is written. */
 static ssize_t write_message(void *cookie, const char *text, size_t bytes)
 {
-    static char broken[MESSAGE_BYTES + 1];
+    static char broken[MESSAGE_BYTES];
     struct winsize size;
     bool has_width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
     (void)cookie;
     if (!has_width || bytes > MESSAGE_BYTES)
         return write(STDERR_FILENO, text, bytes);
     memcpy(broken, text, bytes);
-    broken[bytes] = '\0';
-    break_lines(broken, size.ws_col);
-    return write(STDERR_FILENO, broken, bytes); /* as many bytes: blanks became ends of lines */
+    sg_text_wrap(broken, bytes, size.ws_col);
+    return write(STDERR_FILENO, broken, bytes); /* as many bytes: spaces became ends of lines */
 }
 
 void style_wrap_messages(void)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/syscall.h"
+#include "base/text.h"
 
 #include <asm/ioctls.h>
 #include <poll.h>
@@ -76,21 +77,6 @@ static size_t add_line(char *text, size_t length, size_t capacity, const char *l
     return length;
 }
 
-/* Breaks lines that are longer than `columns` at their spaces. A word that is longer stays whole. */
-static void wrap(char *text, size_t length, size_t columns)
-{
-    size_t begin = 0, space = 0; /* of the row; its last space, 0: none */
-    for (size_t i = 0; i < length; i++) {
-        bool is_end = text[i] == '\n';
-        space = text[i] == ' ' ? i : space;
-        if (i >= begin + columns && !is_end && space > begin) {
-            text[space] = '\n';
-            begin = space + 1;
-        }
-        begin = is_end ? i + 1 : begin;
-    }
-}
-
 void sg_log_lines(const char *first, const char *second)
 {
     static const char line_begin[] = "\r\033[K"; /* the cursor may stand behind a progress bar: erase that */
@@ -105,7 +91,7 @@ void sg_log_lines(const char *first, const char *second)
     if (second != NULL && length < MOST)
         length = add_line(text, length, MOST + 1, second);
     if (begin != 0 && error_output.columns != 0)
-        wrap(text, length, error_output.columns);
+        sg_text_wrap(text, length, error_output.columns);
     (void)sg_file_write(2, buffer, begin + length);
 }
 

@@ -126,3 +126,24 @@ uint64_t sg_text_read_field(const char *text, const char *key, uint64_t missing)
     }
     return missing;
 }
+
+void sg_text_wrap(char *text, size_t length, size_t columns)
+{
+    size_t begin = 0, width = 0, space = 0,
+           to_space = 0; /* of the row; its last space (0: none), and the width to it */
+    for (size_t i = 0; i < length; i++) {
+        width += ((unsigned char)text[i] & 0xc0) != 0x80;
+        if (text[i] == ' ') {
+            space = i;
+            to_space = width;
+        }
+        if (text[i] == '\n') {
+            begin = i + 1;
+            width = 0;
+        } else if (width > columns && space > begin) {
+            text[space] = '\n';
+            begin = space + 1;
+            width -= to_space;
+        }
+    }
+}

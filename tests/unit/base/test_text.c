@@ -107,6 +107,24 @@ CHILD_TEST(reading_leaves_no_descriptor_and_no_errno)
     CHECK_EQUAL(dup(0), lowest);
 }
 
+static void check_rows(const char *text, size_t columns, const char *rows)
+{
+    char wrapped[128];
+    strcpy(wrapped, text);
+    sg_text_wrap(wrapped, strlen(wrapped), columns);
+    CHECK_TEXT(wrapped, rows);
+}
+
+CHILD_TEST(rows_end_between_words)
+{
+    check_rows("ab cd ef\n", 5, "ab cd\nef\n");
+    check_rows("ab cd ef\n", 4, "ab\ncd\nef\n");
+    check_rows("ab cd\nef gh ij\n", 5, "ab cd\nef gh\nij\n");
+    check_rows("\u00e4\u00e4 \u00e4\u00e4 ef\n", 5, "\u00e4\u00e4 \u00e4\u00e4\nef\n");
+    check_rows("a longest b\n", 4, "a\nlongest\nb\n");
+    check_rows(" indented\n", 4, " indented\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +134,7 @@ int main(void)
         cmocka_unit_test(times_are_gmtimes),
         cmocka_unit_test(fields_are_found_by_their_whole_names),
         cmocka_unit_test(files_are_read_whole_or_cut),
+        cmocka_unit_test(rows_end_between_words),
         cmocka_unit_test(reading_leaves_no_descriptor_and_no_errno),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
