@@ -74,11 +74,12 @@ int launch_subcommand(struct launch *launch, int argc, char **argv)
 
 bool launch_subcommand_is_option(const char *word)
 {
-    bool is_option = false;
-    for (int i = 0; i < SUBCOMMAND_COUNT; i++) /* --check and --set are this tool's */
-        is_option = is_option || (strncmp(word, "--", 2) == 0 && strcmp(word + 2, subcommands[i].name) == 0 &&
-                                  (subcommands[i].tool != NULL || strcmp(word, "--run") == 0));
-    return is_option;
+    if (strncmp(word, "--", 2) != 0)
+        return false;
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+        if (strcmp(word + 2, subcommands[i].name) == 0) /* --check and --set are this tool's */
+            return subcommands[i].tool != NULL || strcmp(word, "--run") == 0;
+    return false;
 }
 
 const char *launch_subcommand_near(const char *word)
