@@ -25,7 +25,7 @@
 /* After a question that is in no record the helper rests so long, or until looking for it has taken a twentieth of the
  * time: who shares the registry can ask again and again. */
 #define REST_NS INT64_C(100000000)
-#define REST_MOST_NS INT64_C(1000000000)
+#define SECOND_NS INT64_C(1000000000)
 #define REST_PART 19
 
 /* Says once that the command fails: it may never have worked. */
@@ -82,14 +82,14 @@ static void look_for_request(int fd, const struct sg_slot *slot, void *data)
 /* Looks for the question in the records, if it is not too soon for that. */
 static void look(struct helper *helper)
 {
-    int64_t left_ns = helper->rest_ns - tool_clock_ns(CLOCK_MONOTONIC);
-    const struct timespec rest = {.tv_nsec = left_ns > 0 && left_ns < REST_MOST_NS ? left_ns : 0};
-    (void)nanosleep(&rest, NULL);
+    const struct timespec until = {helper->rest_ns / SECOND_NS, helper->rest_ns % SECOND_NS};
+    (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
     int64_t begin_ns = tool_clock_ns(CLOCK_MONOTONIC);
     helper->asked_bytes = 0;
     launch_each_record(helper->directory, true, look_for_request, helper);
     int64_t end_ns = tool_clock_ns(CLOCK_MONOTONIC), pause_ns = REST_PART * (end_ns - begin_ns);
-    pause_ns = pause_ns < REST_NS ? REST_NS : pause_ns >= REST_MOST_NS ? REST_MOST_NS - 1 : pause_ns;
+    pause_ns = pause_ns < REST_NS ? REST_NS : pause_ns;
+    pause_ns = pause_ns > SECOND_NS ? SECOND_NS : pause_ns;
     helper->rest_ns = helper->asked_bytes == 0 ? end_ns + pause_ns : 0;
 }
 
