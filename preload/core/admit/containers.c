@@ -52,6 +52,7 @@ struct reading {
 
 static uint64_t read_ns, cost_ns;
 static uint64_t own_device, own_inode; /* of the file that this process writes */
+static bool has_none;                  /* there is no such file */
 
 /* ---- the cgroups above a container ------------------------------------------------------------------------------- */
 
@@ -245,10 +246,14 @@ static long write_figures(const struct sg_figures *figures)
     return result;
 }
 
+bool sg_containers_may_publish(void)
+{
+    return !has_none && !sg_options.has_default_dir; /* the runtime names the directory */
+}
+
 bool sg_containers_publish(uint64_t limit_bytes, uint64_t live_bytes, uint64_t promised_bytes)
 {
     static uint64_t published_ns, published_bytes, answered_ns;
-    static bool has_none;
     const uint64_t now = sg_clock_ns(CLOCK_MONOTONIC), age = now - published_ns;
     const uint64_t change = sg_above(promised_bytes, published_bytes) + sg_above(published_bytes, promised_bytes);
     const struct sg_figures figures = {.magic = SG_FIGURES_MAGIC,
@@ -258,7 +263,7 @@ bool sg_containers_publish(uint64_t limit_bytes, uint64_t live_bytes, uint64_t p
                                        .live_bytes = live_bytes,
                                        .promised_bytes = promised_bytes};
     bool is_due = age >= PUBLISH_AGAIN_NS || (age >= PUBLISH_NS && change >= LEAST_BYTES) || change >= MUCH_BYTES;
-    if (has_none || sg_options.has_default_dir || !is_due) /* the runtime names the directory */
+    if (!is_due)
         return false;
     has_none = write_figures(&figures) == -ENOENT;
     published_ns = now;

@@ -38,8 +38,11 @@ extern struct sg_containers sg_containers;
  * size. Costs one open each time where there is no such folder. */
 void sg_containers_read(struct sg_snapshot *snapshot, bool is_closely);
 
-/* Writes this registry's sums where the host reads them, if this process is in a container that has such a file: at
- * most every 100 ms, unless the promises have changed by 64 MiB. True, once a second at most: they were written, and
+/* Whether this process may be in a container that has such a file: on the host nobody sums up for it. */
+bool sg_containers_may_publish(void);
+
+/* Writes this registry's sums where the host reads them, if sg_containers_may_publish() and the file is there: at most
+ * every 100 ms, unless the promises have changed by 64 MiB. True, once a second at most: they were written, and
  * those of dead owners are to be looked for. */
 bool sg_containers_publish(uint64_t limit_bytes, uint64_t live_bytes, uint64_t promised_bytes);
 

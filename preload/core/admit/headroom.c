@@ -452,7 +452,7 @@ static bool refresh(uint64_t device, bool is_closely, bool has_claims)
 void sg_headroom_tell_host(void)
 {
     const struct sg_peer_sums *others = &sg_headroom_last.peers.machine;
-    if (sg_entry_shared_own() == NULL) /* decides alone, or observes */
+    if (!sg_containers_may_publish() || sg_entry_shared_own() == NULL) /* decides alone, or observes */
         return;
     uint64_t flight = sg_headroom_under_way(others, sg_entry_own_flight(false), SG_HEADROOM_FLIGHT);
     uint64_t promised = sg_ledger_promised_bytes() + others->held_bytes;
