@@ -5,17 +5,15 @@ of /etc, and memory for all the rest. What is installed or set up there is gone 
         machine.run("sparkguard-doctor --setup | sh")
 """
 
-import functools
 import os
-import shutil
 import stat
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
+from lib.installed import system_files
+from lib.target import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ROOT / ".deps/engines"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The tools need one cgroup hierarchy; this namespace sees version 2 alone. The image has the machine's own /usr.
@@ -58,16 +56,6 @@ exec sleep infinity
 """
 NOT_FILES = ("build", "dev", "proc", "sys", "tmp", ".upper", ".work", "usr/lib", "usr/bin", "usr/sbin", "usr/share", "usr/include")
 SMALL = 1 << 20
-
-
-@functools.cache
-def system_files():
-    """What `make install-system` installs, in a folder that goes with the tests' own."""
-    folder = tempfile.mkdtemp(prefix="system-")
-    os.chmod(folder, 0o755)  # a copy of it is a root
-    subprocess.run(["make", "-s", "-C", ROOT, "install-system", f"DESTDIR={folder}", f"BUILD={folder}/build"], check=True)
-    shutil.rmtree(f"{folder}/build")
-    return folder
 
 
 class Machine:

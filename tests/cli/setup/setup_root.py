@@ -8,15 +8,14 @@
     assert root.state() == before
 """
 
-import functools
 import os
 import shutil
 import stat
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
+from lib.installed import system_files
 
 LIBRARY = "usr/local/lib/libsparkguard.so"
 DAEMON = "etc/docker/daemon.json"
@@ -24,7 +23,6 @@ CONTAINERD = "etc/containerd/config.toml"
 OLLAMA = "etc/systemd/system/ollama.service.d/60-sparkguard.conf"
 PAM = "etc/pam.d/common-session"
 SYSTEM = "usr/local/share/sparkguard/system"
-SOURCES = Path(__file__).resolve().parents[3]
 PODMAN = "etc/containers/containers.conf.d/60-sparkguard.conf"
 STATE = "var/lib/sparkguard-setup"
 WRAPPERS = "usr/local/lib/sparkguard"
@@ -69,16 +67,6 @@ for runtime in one.setdefault("runtimes", {"runc": {"runtime_type": "io.containe
 given["plugins"] = plugins
 emit("", given)
 """
-
-
-@functools.cache
-def system_files():
-    """What `make install-system` installs, in a folder that goes with the tests' own."""
-    folder = tempfile.mkdtemp(prefix="system-")
-    os.chmod(folder, 0o755)  # a copy of it is a root
-    subprocess.run(["make", "-s", "-C", SOURCES, "install-system", f"DESTDIR={folder}", f"BUILD={folder}/build"], check=True)
-    shutil.rmtree(f"{folder}/build")
-    return folder
 
 
 class Root:

@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from lib.installed import system_files
 from setup_root import (  # noqa: F401 - and fixtures
-    CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, SYSTEM, WRAPPERS, Root, drop, ready, ready_once, shellcheck, system_files,
+    CONTAINERD, DAEMON, LIBRARY, OLLAMA, PAM, PODMAN, PROGRAMS, STATE, SYSTEM, WRAPPERS, Root, drop, ready, ready_once, shellcheck,
 )  # fmt: skip
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("groupadd"), reason="groupadd needs root")
