@@ -252,6 +252,13 @@ class Simulated:
         """Gives the fake machine back what is due; answers how many of the living hold something."""
         return self.driver.sgsim_settle(os.fsencode(self.meminfo))
 
+    def drop_caches(self):
+        """The file of the fake machine by which root empties the driver's pool: it is there, and nothing is written yet."""
+        path = self.root / "proc/sys/vm/drop_caches"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        return path
+
     def machine_bytes(self, what):
         return self.driver.sgsim_machine_bytes(os.fsencode(self.meminfo), what.encode())
 

@@ -135,9 +135,7 @@ def test_root_of_a_container_drops_no_caches(sim):
     if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode != 0:
         pytest.skip("no PID namespaces here")
     variables = machine_with_pools(sim)
-    path = sim.root / "proc" / "sys" / "vm" / "drop_caches"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("")
+    path = sim.drop_caches()
     forerun(sim, variables, 160 * MIB, "guarded")
     text = f"start()\nsay(result=take('cuMemHostAlloc', {100 * MIB}, c_uint(0))[0])"
     with sim.tenant(text, ["unshare", "--pid", "--fork"], **variables) as program:

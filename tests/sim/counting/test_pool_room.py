@@ -396,9 +396,7 @@ def test_refusal_that_an_empty_pool_would_not_prevent_does_not_name_it(sim):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_root_empties_the_pool_before_a_refusal_and_not_again_at_once(sim):
     variables = machine_with_pools(sim)
-    path = sim.root / "proc" / "sys" / "vm" / "drop_caches"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("")
+    path = sim.drop_caches()
     forerun(sim, variables, 160 * MIB, "guarded")
     with sim.watch():
         done = ask(sim, 100 * MIB, variables, call="'cuMemHostAlloc', c_uint(0)")
@@ -414,9 +412,7 @@ def test_root_empties_the_pool_before_a_refusal_and_not_again_at_once(sim):
 def test_root_empties_the_pool_by_whatever_descriptor_is_free(sim):
     """A daemon has closed its first ones."""
     variables = machine_with_pools(sim)
-    path = sim.root / "proc" / "sys" / "vm" / "drop_caches"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("")
+    path = sim.drop_caches()
     forerun(sim, variables, 160 * MIB, "guarded")
     text = f"""
 import os
