@@ -98,13 +98,7 @@ def all_shown(command, env, columns):
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(command, env=env, stdin=child, stdout=child, stderr=child, close_fds=True)
     os.close(child)
-    output = b""
-    try:
-        while chunk := os.read(parent, 65536):
-            output += chunk
-    except OSError:
-        pass
-    os.close(parent)
+    output = pty.read_all(parent)
     process.wait(60)
     return output.decode()
 

@@ -1,5 +1,7 @@
 """Terminals of one's own, as the standard module of this name makes them. Without /dev/pts there is none: the test is skipped."""
 
+import contextlib
+import os
 import pty
 
 import pytest
@@ -18,3 +20,13 @@ def openpty():
 
 def fork():
     return or_skip(pty.fork)
+
+
+def read_all(terminal):
+    """What programs write to a terminal until its other side is closed by all of them. Closes this side."""
+    shown = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while piece := os.read(terminal, 65536):
+            shown += piece
+    os.close(terminal)
+    return shown

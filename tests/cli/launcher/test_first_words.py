@@ -330,14 +330,8 @@ def on_terminal(tools, folder, columns, *words):
     env = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder), "SPARKGUARD_DIR": str(folder / "live"), "SPARKGUARD_HISTORY": "off"}
     process = subprocess.Popen([str(tools / words[0]), *words[1:]], env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    shown = b""
-    try:
-        while piece := os.read(ours, 4096):
-            shown += piece
-    except OSError:  # the terminal's other side is closed
-        pass
+    shown = pty.read_all(ours)
     process.wait(60)
-    os.close(ours)
     return re.sub(r"\x1b\[[\d;]*[mK]", "", shown.decode()).split("\r\n")
 
 

@@ -220,14 +220,7 @@ def on_terminal(guard, columns):
     process = guard.popen([sys.executable, "-S", "-c", code, 100 * MIB], env={"SPARKGUARD_LIMIT": "64M"}, stderr=theirs)
     os.close(theirs)
     process.communicate(timeout=60)
-    shown = b""
-    try:
-        while piece := os.read(ours, 4096):
-            shown += piece
-    except OSError:  # the terminal's other side is closed
-        pass
-    os.close(ours)
-    return shown
+    return pty.read_all(ours)
 
 
 def test_on_a_terminal_the_line_begins_at_the_first_column(guard):
