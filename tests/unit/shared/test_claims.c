@@ -2,7 +2,7 @@
  * test_claims.c - the granted claim of a job: finding it, what it is to grow by, changing it; and helpers of the
  * launcher, which are no processes of the job.
  */
-#include "seats.h"
+#include "entries.h"
 
 #include "shared/claims.h"
 

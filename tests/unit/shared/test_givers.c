@@ -1,7 +1,7 @@
 /*
  * test_givers.c - whom a request asks to give memory back, and when it asks the next one.
  */
-#include "seats.h"
+#include "entries.h"
 
 #include "shared/givers.h"
 

@@ -1,8 +1,8 @@
 /*
- * seats.h - a registry of the test's own, which its process has joined, and entries of processes that do not exist.
+ * entries.h - a registry of the test's own, which its process has joined, and entries of processes that do not exist.
  */
-#ifndef SG_TEST_SEATS_H
-#define SG_TEST_SEATS_H
+#ifndef SG_TEST_ENTRIES_H
+#define SG_TEST_ENTRIES_H
 
 #include "fixture.h"
 
