@@ -209,7 +209,7 @@ static void remove_own(const char *containers, int above, const char *id)
 
 struct ended {
     char name[NAME_MAX + 1];
-    time_t changed;
+    struct timespec changed;
 };
 
 /* Returns whether a name is that of a record or a time line. */
@@ -263,18 +263,23 @@ static void copy_records(int from, int to)
 static int compare_ended(const void *a, const void *b)
 {
     const struct ended *one = a, *other = b;
-    return one->changed < other->changed ? 1 : one->changed > other->changed ? -1 : strcmp(one->name, other->name);
+    const struct timespec *left = &one->changed, *right = &other->changed;
+    if (left->tv_sec != right->tv_sec)
+        return left->tv_sec < right->tv_sec ? 1 : -1;
+    if (left->tv_nsec != right->tv_nsec)
+        return left->tv_nsec < right->tv_nsec ? 1 : -1;
+    return strcmp(one->name, other->name);
 }
 
 /* Returns whether a name is a directory of a container that has ended: there is no record. */
-static bool is_ended(int above, const char *name, time_t *changed)
+static bool is_ended(int above, const char *name, struct timespec *changed)
 {
     struct stat status, record;
     bool has_record = fstatat(above, text_format("%s.json", name), &record, AT_SYMLINK_NOFOLLOW) == 0;
     if (has_record || !runtime_record_is_name(name) || fstatat(above, name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISDIR(status.st_mode))
         return false;
-    *changed = status.st_ctime; /* the container's root cannot set it */
+    *changed = status.st_ctim; /* the container's root cannot set it */
     return status.st_ctime + YOUNG_SECONDS <= time(NULL);
 }
 
