@@ -134,8 +134,8 @@ static inline bool sg_bounds_take(struct sg_bounds *bounds, struct sg_bounds_tex
     return true;
 }
 
-/* Finds the bounds of a user; a bound that no line sets, or that its line sets to none, is not set. Lines that cannot be read have no effect.
- * Returns the number of the first of them, from 1; 0: all lines can be read. */
+/* Finds the bounds of a user; a bound that no line sets, or that its line sets to none, is not set. Lines that cannot
+ * be read have no effect. Returns the number of the first of them, from 1; 0: all lines can be read. */
 static inline uint32_t sg_bounds_find(const struct sg_bounds_sources *sources, const struct sg_bounds_user *user,
                                       struct sg_bounds *bounds)
 {

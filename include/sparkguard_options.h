@@ -16,8 +16,8 @@
 #define SG_VARIABLE_PREFIX "SPARKGUARD_"
 
 /* PID of the job's first process. Set by library and launcher, never by users. Behind the PID the launcher adds
- * " --limit=64G" where the user has typed that option: messages then name it instead of the variable, as long as that has
- * this value. */
+ * " --limit=64G" where the user has typed that option: messages then name it instead of the variable, as long as that
+ * has this value. */
 #define SG_VARIABLE_FIRST "SPARKGUARD_JOB_FIRST"
 #define SG_TYPED_LIMIT " --limit="
 
@@ -267,8 +267,8 @@ static inline char sg_missing_unit(enum sg_option option, const char *text)
     return info->kind == SG_KIND_SIZE ? sg_unit_missing(text, info->example[strlen(info->example) - 1]) : '\0';
 }
 
-/* Whether the value of an option is 0 where that is told to be read as none: of limit and reserve. Library, launcher and
- * both files judge by this function. */
+/* Whether the value of an option is 0 where that is told to be read as none: of limit and reserve. Library, launcher
+ * and both files judge by this function. */
 static inline bool sg_is_told_zero(enum sg_option option, const char *text)
 {
     return (option == SG_OPTION_LIMIT || option == SG_OPTION_RESERVE) && sg_is_zero(text);

@@ -1,6 +1,6 @@
 /*
- * What a container tells the host, and root's words beside it: any figures of the right size, or a file of another
- * size, and any words. Whatever they say, no more counts than the container's cgroup leaves.
+ * The figures of a container and root's words beside them: any figures of the right size, or a file of another size,
+ * and any words. No more counts than the container's cgroup leaves, whatever they say.
  */
 #include "fuzz.h"
 

@@ -74,8 +74,8 @@ enum doctor_unit { DOCTOR_UNIT_ABSENT, DOCTOR_UNIT_UNREADABLE, DOCTOR_UNIT_UNSET
 enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit, const char *key, char value[64]);
 
 /* A check. It registers itself, so that a new one touches its own file and no list:
- * DOCTOR_CHECK(120, check_name, "name", "Why it matters."). The place is that of its finding among those of equal state. A check that says nothing has no
- * finding. The program links every tools/doctor/check_*.c. */
+ * DOCTOR_CHECK(120, check_name, "name", "Why it matters."). The place is that of its finding among those of equal
+ * state. A check that says nothing has no finding. The program links every tools/doctor/check_*.c. */
 struct doctor_check {
     int place;
     void (*run)(struct doctor *doctor, struct finding *finding);

@@ -121,8 +121,8 @@ static uint64_t take_part(struct reading *reading, const char *path, uint64_t pr
 
 /* ---- the files --------------------------------------------------------------------------------------------------- */
 
-/* What the container says that its processes have promised. 0: it says nothing, has said so too long ago, or is this
- * process's own, which sees the host's folder: the registry counts that. */
+/* Returns the promised bytes that a container's file names. 0: the file names none, or did so too long ago, or it is
+ * the one that this process writes, which then sees the host's folder: the registry counts those. */
 static uint64_t read_figures(struct reading *reading, int folder, const char *name)
 {
     struct sg_figures figures;

@@ -47,7 +47,7 @@ def test_a_handler_in_the_midst_of_malloc_waits_for_no_lock_of_the_heap(guard, j
 
 @pytest.mark.parametrize("what", ["alone_handler", "alone_stack"])
 def test_the_heap_of_one_thread_is_left_alone_in_a_handler(guard, jail, what):
-    """It has no locks, and the handler may have interrupted it. What the thread asks for afterwards is granted."""
+    """It has no locks, and the handler may have interrupted it. A later request of the thread is granted."""
     assert ask(guard, jail, what) == (["refused"] * 3 + ["granted"], True)
 
 

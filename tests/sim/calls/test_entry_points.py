@@ -615,8 +615,8 @@ int main(void)
 
 @pytest.mark.parametrize("place", ["ahead", "behind", "behind libc"])
 def test_other_library_that_wraps_cudamalloc_sees_each_call_once(sim, place):
-    """Ahead of the guard it must not be led back to itself, and behind it not be passed over. What only a library of the program
-    needs comes behind the C library."""
+    """Ahead of the guard it must not be led back to itself, and behind it not be passed over. A library that only a library of the
+    program needs comes behind the C library."""
     folders = f"-Wl,-rpath,{sim.scratch}:{sim.build / 'sim'}"
     runtime = sim.build / "sim" / "libcudart.so.13"
     library = sim.compile("libuser.so", USER, "-shared", "-fPIC", "-O1", str(runtime))

@@ -10,8 +10,9 @@
 #include <stdbool.h>
 
 /* Whether a signal frame may lie above `frame`, an address in the caller's frame. True as well on another stack than
- * that with which the program began: a handler's own, a coroutine's. May be true by chance where a handler ran some time
- * ago. Reads up to 8 MiB, in less than a millisecond. The thread that the program began with, also in a handler. */
+ * that with which the program began: a handler's own, a coroutine's. May be true by chance where a handler ran some
+ * time ago. Reads up to 8 MiB, in less than a millisecond. The thread that the program began with, also in a
+ * handler. */
 bool sg_stack_is_interrupted(const void *frame);
 
 #endif

@@ -7,8 +7,9 @@
  * handler that interrupted malloc. Another thread may hold one and not go on before this one does, as when a collector
  * has stopped it. Therefore a raw thread calls malloc_trim, and nobody waits for that longer than a second.
  *
- * A process that never had a second thread has a heap without locks. There the thread that asks calls malloc_trim itself,
- * unless it runs a signal handler, which may have interrupted the heap (stack.h). Nobody else asks such a heap.
+ * A process that never had a second thread has a heap without locks. There the thread that asks calls malloc_trim
+ * itself, unless it runs a signal handler, which may have interrupted the heap (stack.h). Nobody else asks such a
+ * heap.
  */
 #ifndef SG_PRELOAD_ADMIT_RECLAIM_TRIM_H
 #define SG_PRELOAD_ADMIT_RECLAIM_TRIM_H
