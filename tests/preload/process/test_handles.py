@@ -42,6 +42,23 @@ def test_every_name_is_the_guards_by_every_way_to_find_it(guard, library):
     assert sum(file == OURS for file in guarded["handle"].values()) > (50 if library == "libc.so.6" else -1)
 
 
+WAY_PAST = "how a malloc of a program's own reaches the libc's heap: Chromium's"
+OTHER_NAMES = {f"__libc_{name}": WAY_PAST for name in ("malloc", "calloc", "realloc", "free", "memalign", "valloc", "pvalloc")}
+OTHER_NAMES["cfree"] = "no program that was linked since glibc 2.26 (2017) can have it"
+
+
+def test_each_name_that_the_libc_has_for_a_hooked_function_is_hooked_or_has_a_reason(guard):
+    done = guard.run([PYTHON, "-S", "-c", "print(*{line.split()[-1] for line in open('/proc/self/maps') if '/libc.so.6' in line or '/libc-2' in line})"])
+    (libc,) = done.stdout.split()
+    at = defaultdict(set)  # names by address; the libc's own libraries alone may use those of GLIBC_PRIVATE
+    for line in subprocess.run(["nm", "-D", "--defined-only", libc], capture_output=True, text=True, check=True).stdout.splitlines():
+        address, kind, name = line.split()
+        if kind in "TWi" and not name.endswith("@GLIBC_PRIVATE"):
+            at[address].add(name.partition("@")[0])
+    others = set().union(*(names for names in at.values() if names & set(NAMES))) - set(NAMES)
+    assert others <= set(OTHER_NAMES) and WAY_PAST in [OTHER_NAMES[name] for name in others]
+
+
 def test_a_disabled_guard_is_found_by_no_handle(guard):
     disabled = found(guard, "libc.so.6", env={"SPARKGUARD_DISABLE": "1"})
     plain = found(guard, "libc.so.6", env={"LD_PRELOAD": None})
