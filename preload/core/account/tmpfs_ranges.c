@@ -20,29 +20,26 @@ struct sg_range_map sg_tmpfs_mapped;
 
 enum { SHOWN_MAX = SG_FILE_CAPACITY + SG_MORE_FILES_CAPACITY };
 
-/* Room for the ranges that are shown, in ascending order, for a new list of them, and for the missing bytes of each
- * that a scan has found so far. Few programs need more than `few`; then the memory is mapped. */
+/* Room for the ranges that are shown, in ascending order, for the missing bytes of each that a scan has found so far,
+ * and for a new list of both. Few programs need more than `few`; then the memory is mapped. */
 static struct {
     struct sg_memory_file shown[SG_FILE_CAPACITY], list[SG_FILE_CAPACITY];
-    uint64_t missing_bytes[SG_FILE_CAPACITY];
+    uint64_t found[SG_FILE_CAPACITY], list_found[SG_FILE_CAPACITY];
 } few;
 static struct many {
     struct sg_memory_file shown[SHOWN_MAX], list[SHOWN_MAX];
-    uint64_t missing_bytes[SHOWN_MAX];
+    uint64_t found[SHOWN_MAX], list_found[SHOWN_MAX];
 } * many; /* NULL: not mapped */
 static uint32_t shown_count;
-static uint64_t changes SG_AT_FORK; /* how often the ranges in `shown` have changed */
-
-static uint64_t scan_changes; /* `changes` when the scan began */
 
 static struct sg_memory_file *shown_ranges(void)
 {
     return many != NULL ? many->shown : few.shown;
 }
 
-static uint64_t *missing_of_scan(void)
+static uint64_t *found_by_scan(void)
 {
-    return many != NULL ? many->missing_bytes : few.missing_bytes;
+    return many != NULL ? many->found : few.found;
 }
 
 /* Makes room for more ranges than SG_FILE_CAPACITY. False: there is no memory. */
@@ -55,7 +52,7 @@ static bool map_many(void)
     struct many *mapped = memory;
     memcpy(mapped->shown, few.shown, sizeof few.shown);
     memcpy(mapped->list, few.list, sizeof few.list);
-    memcpy(mapped->missing_bytes, few.missing_bytes, sizeof few.missing_bytes);
+    memcpy(mapped->found, few.found, sizeof few.found);
     many = mapped;
     return true;
 }
@@ -102,28 +99,18 @@ static uint32_t collect(void)
     return count;
 }
 
-/* The missing bytes of a range, as far as the ranges shown before tell. If only a part of such a range is left, it is
+/* The part of the missing bytes of a range shown before that is in `file`. If only a part of that range is left, it is
  * unknown in which part its pages are missing, unless all of them are. Unknown bytes are not shown as missing, and
- * their promise counts as this process's own. *from: the first range shown before that may reach into this one, or into
- * one behind it. */
-static uint64_t known_missing(const struct sg_memory_file *file, uint32_t *from)
+ * their promise counts as this process's own. */
+static uint64_t known_missing(const struct sg_memory_file *file, const struct sg_memory_file *before, uint64_t missing)
 {
-    const struct sg_memory_file *shown = shown_ranges();
-    uint64_t bytes = 0;
-    while (*from < shown_count && shown[*from].end <= file->begin)
-        ++*from;
-    for (uint32_t i = *from; i < shown_count && shown[i].begin < file->end; i++) {
-        const struct sg_memory_file *before = &shown[i];
-        uint64_t begin = before->begin > file->begin ? before->begin : file->begin;
-        uint64_t end = before->end < file->end ? before->end : file->end;
-        if (begin >= end)
-            continue;
-        if (before->missing_bytes == bytes_of(before))
-            bytes += (end - begin) * SG_SHARED_UNIT;
-        else if (begin == before->begin && end == before->end)
-            bytes += before->missing_bytes;
-    }
-    return bytes;
+    uint64_t begin = before->begin > file->begin ? before->begin : file->begin;
+    uint64_t end = before->end < file->end ? before->end : file->end;
+    if (begin >= end)
+        return 0;
+    if (missing == bytes_of(before))
+        return (end - begin) * SG_SHARED_UNIT;
+    return begin == before->begin && end == before->end ? missing : 0;
 }
 
 static uint64_t shown_bytes(void)
@@ -142,16 +129,25 @@ static void set_own(uint64_t bytes)
         sg_store(&sg_own->inherited_shared_bytes, bytes);
 }
 
-/* Updates `shown` to the ranges that are mapped now; sg_entry_end_files publishes them. */
+/* Updates `shown` to the ranges that are mapped now; sg_entry_end_files publishes them. A scan that is going on keeps
+ * what it has found. */
 static void renew_ranges(void)
 {
-    uint32_t count = collect(), from = 0;
-    struct sg_memory_file *list = many != NULL ? many->list : few.list;
-    for (uint32_t i = 0; i < count; i++)
-        list[i].missing_bytes = known_missing(&list[i], &from);
-    memcpy(shown_ranges(), list, count * sizeof list[0]);
+    uint32_t count = collect(), from = 0; /* the first range shown before that may reach into the next one */
+    struct sg_memory_file *list = many != NULL ? many->list : few.list, *shown = shown_ranges();
+    uint64_t *list_found = many != NULL ? many->list_found : few.list_found, *found = found_by_scan();
+    for (uint32_t i = 0; i < count; i++) {
+        while (from < shown_count && shown[from].end <= list[i].begin)
+            from++;
+        list[i].missing_bytes = list_found[i] = 0;
+        for (uint32_t j = from; j < shown_count && shown[j].begin < list[i].end; j++) {
+            list[i].missing_bytes += known_missing(&list[i], &shown[j], shown[j].missing_bytes);
+            list_found[i] += known_missing(&list[i], &shown[j], found[j]);
+        }
+    }
+    memcpy(shown, list, count * sizeof list[0]);
+    memcpy(found, list_found, count * sizeof list_found[0]);
     shown_count = count;
-    changes++;
 }
 
 /* Publishes the ranges, with those beyond SG_FILE_CAPACITY behind all entries of the registry. Ranges that cannot be
@@ -221,12 +217,14 @@ void sg_tmpfs_promise(uint64_t begin, uint64_t end, uint64_t bytes)
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     struct sg_memory_file *shown = shown_ranges();
     sg_entry_begin_files();
-    sg_ledger_promise(bytes, false);
     for (uint32_t i = 0; i < shown_count; i++) {
-        uint64_t resident = bytes_of(&shown[i]) - shown[i].missing_bytes;
-        if (shown[i].begin <= begin && end <= shown[i].end)
-            shown[i].missing_bytes += bytes < resident ? bytes : resident;
+        if (shown[i].begin > begin || end > shown[i].end)
+            continue;
+        uint64_t resident = bytes_of(&shown[i]) - shown[i].missing_bytes; /* a scan may have met the new pages */
+        bytes = bytes < resident ? bytes : resident;
+        shown[i].missing_bytes += bytes;
     }
+    sg_ledger_promise(bytes, false);
     end_change();
     sg_lock_release(&sg_tracker_maps_lock, &lock);
 }
@@ -235,21 +233,20 @@ void sg_tmpfs_begin_scan(void)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
-    scan_changes = changes;
-    memset(missing_of_scan(), 0, shown_count * sizeof *missing_of_scan());
+    memset(found_by_scan(), 0, shown_count * sizeof *found_by_scan());
     sg_lock_release(&sg_tracker_maps_lock, &lock);
 }
 
 void sg_tmpfs_add_missing(uint64_t begin, uint64_t end, uint64_t bytes)
 {
     const struct sg_memory_file *shown = shown_ranges();
-    for (uint32_t i = 0; i < shown_count && scan_changes == changes; i++)
+    for (uint32_t i = 0; i < shown_count; i++)
         if (shown[i].begin <= begin && end <= shown[i].end)
-            missing_of_scan()[i] += bytes;
+            found_by_scan()[i] += bytes;
 }
 
-/* If the ranges have changed since the scan began, no missing bytes are shown: the promises count as this process's own
- * until the next scan. Without ranges, other processes need not be told of a change. */
+/* Of a range that has come since the scan began, only missing bytes that the scan has met are shown: its promise is
+ * made after the scan. Without ranges, other processes need not be told of a change. */
 void sg_tmpfs_end_scan(const struct sg_ledger_scan *found)
 {
     struct sg_lock_state lock;
@@ -258,7 +255,7 @@ void sg_tmpfs_end_scan(const struct sg_ledger_scan *found)
         sg_entry_begin_files();
     sg_ledger_end_scan(found);
     for (uint32_t i = 0; i < shown_count; i++)
-        shown_ranges()[i].missing_bytes = scan_changes == changes ? missing_of_scan()[i] : 0;
+        shown_ranges()[i].missing_bytes = found_by_scan()[i];
     if (shown_count != 0)
         end_change();
     sg_lock_release(&sg_tracker_maps_lock, &lock);
@@ -270,7 +267,6 @@ void sg_tmpfs_atfork_child(bool is_map_whole)
 {
     for (uint32_t i = 0; i < shown_count; i++)
         shown_ranges()[i].missing_bytes = 0;
-    changes++;
     if (is_map_whole)
         return;
     sg_tmpfs_mapped = (struct sg_range_map){0};

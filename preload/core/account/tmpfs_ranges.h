@@ -34,7 +34,8 @@ void sg_tmpfs_show_changes(int64_t charge_bytes);
 /* Publishes all ranges again, after the process got a new registry entry or segment. Takes sg_tracker_maps_lock. */
 void sg_tmpfs_show(void);
 
-/* Promises `bytes` of the units [begin, end). Under sg_decision_lock; takes sg_tracker_maps_lock. */
+/* Promises `bytes` of the units [begin, end), less what a scan has met of them since they were mapped. Under
+ * sg_decision_lock; takes sg_tracker_maps_lock. */
 void sg_tmpfs_promise(uint64_t begin, uint64_t end, uint64_t bytes);
 
 /* A scan of the promises: begin; add the missing bytes of each range of units that was checked; end, with the arguments
