@@ -598,7 +598,7 @@ look_small:
                 refused[me] = bytes;
                 flight[entry] = flight[entry] - bytes
             :: is_admitted ->
-settle_small:   /* sg_admission_settle_small(): no lock, and nobody is woken */
+settle_small:   /* sg_admission_settle_small() of private memory: no lock, and nobody is woken */
 #ifdef BREAK_SMALL_PROMISE_LATE
                 flight[entry] = flight[entry] - bytes;
                 promised[entry] = promised[entry] + bytes;

@@ -571,13 +571,24 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
     return sg_options.mode_observe != 0;
 }
 
-/* The epoch is not advanced for small requests: waiting processes take a new snapshot every 50 ms. */
-void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes, bool is_private)
+void sg_admission_promise(const struct sg_request *request, uint64_t bytes)
 {
-    const struct sg_request request = small_request(SG_DOMAIN_HEAP, bytes, NULL);
+    struct sg_lock_state lock;
+    bool is_locked = request->shared.begin != 0;
+    if (is_locked)
+        sg_lock_acquire(&sg_decision_lock, &lock);
+    promise(request, bytes);
+    if (is_locked)
+        sg_lock_release(&sg_decision_lock, &lock);
+}
+
+/* The epoch is not advanced for small requests: waiting processes take a new snapshot every 50 ms. */
+void sg_admission_settle_small(const struct sg_request *request, uint64_t kept_bytes)
+{
+    const struct sg_request flown = small_request(request->domain, request->growth_bytes, NULL);
     if (kept_bytes != 0)
-        sg_ledger_promise(kept_bytes, is_private);
-    end_flight(&request);
+        sg_admission_promise(request, kept_bytes);
+    end_flight(&flown);
 }
 
 void sg_admission_begin_return(uint64_t bytes)
@@ -589,7 +600,8 @@ void sg_admission_begin_return(uint64_t bytes)
 
 void sg_admission_end_return(uint64_t bytes)
 {
-    sg_admission_settle_small(bytes, bytes, true);
+    const struct sg_request request = small_request(SG_DOMAIN_MAPPED, bytes, NULL);
+    sg_admission_settle_small(&request, bytes);
 }
 
 bool sg_admission_take_credit(uint64_t bytes, const char *call)
@@ -614,7 +626,7 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     struct sg_answer ignored;
     begin_flight(&refill);
     if (judge_small(&refill, &ignored) != SG_ADMIT) { /* then ask for the block alone, without the refill */
-        sg_admission_settle_small(refill.size_bytes, 0, true);
+        sg_admission_settle_small(&refill, 0);
         refill.size_bytes = wanted;
         if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* always grant the driver's own: it may not handle a refusal */
             begin_flight(&refill);
@@ -623,7 +635,7 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     }
     if (record != NULL)
         sg_ledger_grant_credit(record, refill.size_bytes);
-    sg_admission_settle_small(refill.size_bytes, refill.size_bytes, true);
+    sg_admission_settle_small(&refill, refill.size_bytes);
     return true;
 }
 

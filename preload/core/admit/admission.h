@@ -130,11 +130,16 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes);
 void sg_admission_abandon(void);
 
 /* Decides a request for host memory of up to LARGE that no credit pays. `call`: the function name that the program
- * used. True: `bytes` are in flight and signals are blocked; sg_admission_settle_small must follow once the real call
- * has returned and `kept_bytes` of them are charged, as private memory or not (sg_ledger_promise). False: refused,
+ * used. True: `bytes` are in flight and signals are blocked; sg_admission_settle_small must follow. False: refused,
  * recorded, nothing in flight. */
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call);
-void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes, bool is_private);
+
+/* Takes the growth_bytes of a small request out of flight after the real call has returned and `kept_bytes` are
+ * charged, which become a promise first; 0: it failed. */
+void sg_admission_settle_small(const struct sg_request *request, uint64_t kept_bytes);
+
+/* Promises charged bytes of a request of which nothing is in flight. */
+void sg_admission_promise(const struct sg_request *request, uint64_t bytes);
 
 /* Around a call that gives the pages of `bytes` of private memory back to the machine. The memory stays granted, and is
  * promised again. Meanwhile the bytes are in flight, and signals are blocked. Any thread. */

@@ -56,12 +56,13 @@ def test_counts_once_in_a_job(place, folder, count, size, order):
     assert count * size <= job["live_bytes"] <= count * size + 100 * MIB
 
 
-def test_counts_once_on_the_machine(place, folder):
-    """Nobody has touched it: it is promised, once."""
-    make(folder, 200, 8 * MIB, allocate=False)
+@pytest.mark.parametrize(("count", "size"), [(200, 8 * MIB), (300, 2 * MIB)], ids=["large", "small"])
+def test_counts_once_on_the_machine(place, folder, count, size):
+    """Nobody has touched it: it is promised, once. A mapping of 2 MiB is not decided by itself."""
+    make(folder, count, size, allocate=False)
     for i in range(3):
         sharer(place, folder, env={"SPARKGUARD_JOB": f"job{i}"})
-    place.assert_left(LEFT - 1600 * MIB - 16 * MIB, {"SPARKGUARD_JOB": "other"}, above=16 * MIB)
+    place.assert_left(LEFT - count * size - 16 * MIB, {"SPARKGUARD_JOB": "other"}, above=16 * MIB)
 
 
 def test_different_files_count_each(place, folder):

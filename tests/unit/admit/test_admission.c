@@ -374,9 +374,10 @@ CHILD_TEST(the_wait_option_ends)
 
 static bool ask_small(uint64_t bytes)
 {
+    const struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .growth_bytes = bytes};
     bool is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, bytes, "mmap");
     if (is_admitted)
-        sg_admission_settle_small(bytes, bytes, true);
+        sg_admission_settle_small(&request, bytes);
     return is_admitted;
 }
 

@@ -42,9 +42,10 @@ static bool would_get(enum sg_domain domain, uint64_t bytes)
 
 static bool would_get_small(uint64_t bytes)
 {
+    const struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .growth_bytes = bytes};
     bool is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, bytes, "call");
     if (is_admitted)
-        sg_admission_settle_small(bytes, 0, true);
+        sg_admission_settle_small(&request, 0);
     return is_admitted;
 }
 

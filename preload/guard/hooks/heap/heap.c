@@ -332,7 +332,7 @@ static void *allocate_small_array(const struct alloc_request *wanted)
     } else {
         if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted->size, request.wording.call))
             return refused();
-        sg_admission_settle_small(wanted->size, allocate_judged(wanted, NULL, &ptr), true);
+        sg_admission_settle_small(&request, allocate_judged(wanted, NULL, &ptr));
     }
     sg_watchdog_consider();
     return ptr;

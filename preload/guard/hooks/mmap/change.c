@@ -316,7 +316,7 @@ void sg_mmap_settle(struct sg_request *request, bool is_done)
     if (is_large(request))
         sg_admission_settle(request, kept);
     else if (request->growth_bytes != 0)
-        sg_admission_settle_small(request->growth_bytes, kept, !request->is_shared);
+        sg_admission_settle_small(request, kept);
     else if (kept != 0) /* the mapping replaced others: nothing was put in flight */
-        sg_ledger_promise(kept, !request->is_shared);
+        sg_admission_promise(request, kept);
 }
