@@ -41,7 +41,8 @@ static void complain_of_value(struct launch *launch, enum sg_option option, cons
 static void warn(enum sg_option option, const char *what, const char *value)
 {
     struct sg_size size = {0};
-    if (sg_option_table[option].kind == SG_KIND_SIZE)
+    bool is_low = option == SG_OPTION_LIMIT && sg_is_low_limit(value); /* check_limit() tells that */
+    if (sg_option_table[option].kind == SG_KIND_SIZE && !is_low)
         bad_value_warn_of_unit("sparkguard", what, value, sg_option_table[option].example);
     if (sg_is_told_zero(option, value))
         bad_value_warn_of_zero("sparkguard", what, value);
@@ -300,8 +301,13 @@ static void check_limit(struct launch *launch)
                 option != NULL ? "--limit" : variable, value);
         return;
     }
-    bad_value_say("sparkguard", option != NULL ? "--limit" : variable, value, "less than any program needs (16 MiB)",
-                  sg_option_table[SG_OPTION_LIMIT].example, NOT_STARTED);
+    const char unit = sg_missing_unit(SG_OPTION_LIMIT, value), *example = sg_option_table[SG_OPTION_LIMIT].example;
+    const char *fault = "less than any program needs (16 MiB)";
+    if (unit != '\0') {
+        fault = text_format("%s bytes are %s", value, fault);
+        example = text_format("%s%c", value, unit);
+    }
+    bad_value_say("sparkguard", option != NULL ? "--limit" : variable, value, fault, example, NOT_STARTED);
     launch->complaints++;
 }
 

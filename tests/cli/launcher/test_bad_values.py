@@ -130,7 +130,8 @@ def test_a_size_without_its_unit_is_asked_about_by_all(tools):
         question = asked.format(example[-1])
         (said,) = [line for line in of_library(tools, f"SPARKGUARD_{identity}", "64") if "did you mean" in line]
         assert said.endswith(question)
-        assert question in run(tools, "sparkguard", f"--{name}=64", "true", SPARKGUARD_DISABLE="1").stderr
+        if identity != "LIMIT":  # of which the launcher says more: nothing starts within 64 bytes
+            assert question in run(tools, "sparkguard", f"--{name}=64", "true", SPARKGUARD_DISABLE="1").stderr
     for name in sweep_options(tools):
         assert asked.format("G") in run(tools, "sparkguard-sweep", f"{name}=64", "--version").stderr, name
 

@@ -289,6 +289,8 @@ def test_the_next_step_after_a_refusal_is_worded_as_the_limit_was_given(tools, t
         (["--limit=-1", "true"], 2, "--limit=-1: not a size; for example none; the program is not started"),
         (["--reserve=-1", "true"], 2, "--reserve=-1: not a size; for example 12G; the program is not started"),
         (["--limit=15M", "true"], 2, "--limit=15M: less than any program needs (16 MiB); for example 64G; the program is not started"),
+        (["--limit=32", "true"], 2, "--limit=32: 32 bytes are less than any program needs (16 MiB); for example 32G; the program is not started"),
+        (["--memory=8000", "true"], 2, "--limit=8000: 8000 bytes are less than any program needs (16 MiB); for example 8000M; the program is not started"),
         (["--limit=64GG", "true"], 2, "--limit=64GG: not a size; for example 64G; the program is not started"),
         (["--wait=5 min", "true"], 2, "--wait=5 min: not a time; for example 5min; the program is not started"),
         (["--oom-score-adj=5 0", "true"], 2, "--oom-score-adj=5 0: not a number from -1000 to 1000; for example 500; the program is not started"),
