@@ -16,8 +16,9 @@ struct style style_of(FILE *stream)
 {
     struct winsize size;
     const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    struct style style = {.stream = stream, .columns = 80, .is_terminal = isatty(fileno(stream)) == 1};
-    if (style.is_terminal && ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    int fd = stream == stderr ? STDERR_FILENO : fileno(stream); /* one that wraps has no descriptor of its own */
+    struct style style = {.stream = stream, .columns = 80, .is_terminal = isatty(fd) == 1};
+    if (style.is_terminal && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         style.columns = size.ws_col < 40 ? 40 : size.ws_col;
     style.has_colour = style.is_terminal && (no_colour == NULL || no_colour[0] == '\0') && terminal != NULL &&
                        strcmp(terminal, "dumb") != 0;

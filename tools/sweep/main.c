@@ -104,6 +104,7 @@ int main(int argc, char **argv)
     struct style style;
     int ended_by = 0, status;
     tool_begin(argv, SWEEP_USAGE);
+    style_wrap_messages();
     sweep_parse(&sweep, argc, argv);
     bool has_program = sweep.command[0] != NULL;
     if (!has_program) /* with a program, launch_check_environment refuses */

@@ -132,6 +132,11 @@ void sg_text_wrap(char *text, size_t length, size_t columns)
     size_t begin = 0, width = 0, space = 0,
            to_space = 0; /* of the row; its last space (0: none), and the width to it */
     for (size_t i = 0; i < length; i++) {
+        if (text[i] == '\033') { /* a colour: takes no column, and ends with a letter */
+            while (i + 1 < length && ((unsigned char)text[i] < 'A' || text[i] == '['))
+                i++;
+            continue;
+        }
         width += ((unsigned char)text[i] & 0xc0) != 0x80;
         if (text[i] == ' ') {
             space = i;

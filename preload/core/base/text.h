@@ -35,7 +35,7 @@ void sg_text_add_size(struct sg_text *text, uint64_t bytes);
 void sg_text_add_place(struct sg_text *text, const char *path, uint32_t line);
 
 /* Breaks lines of a UTF-8 text that are longer than `columns` characters at their spaces. A word that is longer stays
- * whole. */
+ * whole. Escape sequences of colours take no column. */
 void sg_text_wrap(char *text, size_t length, size_t columns);
 
 /* Appends a time as "20261120T131742", in UTC; `seconds` since 1970. The libc's gmtime_r would read /etc/localtime and

@@ -343,7 +343,7 @@ HOLD_MUCH = "data = bytearray(90 << 20)"
 @pytest.mark.parametrize("columns", [60, 80])
 def test_messages_on_a_terminal_break_between_words(tools, tmp_path, columns):
     held = ["sparkguard", "--limit", "128M", "/usr/bin/python3", "-S", "-c", HOLD_MUCH]
-    for words in (["sparkguard", "--limit=64", "true"], held, ["sparkguard-report", "--since=lastweek"]):
+    for words in (["sparkguard", "--limit=64", "true"], held, ["sparkguard-report", "--since=lastweek"], ["sparkguard-sweep"]):
         wide, narrow = [on_terminal(tools, tmp_path, width, *words) for width in (0, columns)]
         assert max(map(len, narrow)) <= columns < max(map(len, wide)), narrow
         figures = re.compile(r"\d[\dT.-]*( [KMG]i?B)?")

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -710,10 +711,11 @@ def test_a_closed_pipe_ends_it_quietly(seed):
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-def on_terminal(sweep, *arguments, shows=None, **extra):
-    """Everything that a terminal of 80 columns gets. Once it shows the pattern, the file "shown" is there."""
+def on_terminal(sweep, *arguments, shows=None, columns=80, **extra):
+    """Everything that a terminal of that width gets. Once it shows the pattern, the file "shown" is there."""
     pid, terminal = pty.fork()
     if pid == 0:
+        termios.tcsetwinsize(1, (24, columns))
         os.chdir(sweep.folder)
         os.execve(sweep.program, sweep.command(*arguments), sweep.environment(TERM="xterm", **extra))
     output = b""
@@ -737,6 +739,16 @@ def test_progress_on_a_terminal(sweep):
     assert "\r\x1b[K" in shown and "starting" not in shown
     lines = re.sub(r"\x1b\[[0-9]*m", "", shown).replace("\r\n", "\n").split("\n")
     assert all(len(piece) <= 80 for line in lines for piece in re.split("\r|\x1b\\[K", line))
+
+
+def test_messages_on_a_narrow_terminal_break_between_words(sweep):
+    """The colours in them take no column. What stands before a return was overwritten."""
+    words = ("--fresh", "-p", "batch=4,16,24", "--", PYTHON, "grow.py", "{batch}")
+    shown = [re.sub(r"\x1b\[[0-9;]*[mK]", "", on_terminal(sweep, *words, columns=columns)).split("\r\n") for columns in (200, 60)]
+    wide, narrow = [[row.split("\r")[-1] for row in rows[: rows.index("")]] for rows in shown]
+    assert max(map(len, narrow)) <= 60 < max(map(len, wide)), narrow
+    figures = re.compile(r"\d+\.\d [KM]?i?[Bs]")
+    assert figures.sub("N", " ".join(narrow)) == figures.sub("N", " ".join(wide))
 
 
 def test_colour_only_on_a_terminal_and_never_with_no_color(seed):

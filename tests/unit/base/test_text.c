@@ -123,6 +123,8 @@ CHILD_TEST(rows_end_between_words)
     check_rows("\u00e4\u00e4 \u00e4\u00e4 ef\n", 5, "\u00e4\u00e4 \u00e4\u00e4\nef\n");
     check_rows("a longest b\n", 4, "a\nlongest\nb\n");
     check_rows(" indented\n", 4, " indented\n");
+    check_rows("\033[2mab\033[0m cd\033[K ef\n", 5, "\033[2mab\033[0m cd\033[K\nef\n");
+    check_rows("ab cd\033[0", 2, "ab\ncd\033[0");
 }
 
 int main(void)
