@@ -3,6 +3,7 @@
 Root file systems are made of this machine's files (bundles.py).
 """
 
+import contextlib
 import json
 import os
 import platform
@@ -76,13 +77,19 @@ class Engine:
         if self.name == "crun" and not os.path.ismount(self.containers / name):
             subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700,size=32m", "sparkguard", self.containers / name], check=True)
 
-    def run(self, bundle, name="box", guarded=True):
+    def prepare(self, bundle, name):
+        """By default runc names the cgroup after the container: those of two runs of the tests would be one, and runc warns of it."""
+        with contextlib.suppress(OSError, ValueError):  # of a bundle that is broken on purpose
+            bundle.change(lambda config: config["linux"].setdefault("cgroupsPath", f"/sparkguard-test-{os.getpid()}-{name}"))
         self.prepare_own(name)
+
+    def run(self, bundle, name="box", guarded=True):
+        self.prepare(bundle, name)
         return self.call("run", "--bundle", bundle.folder, name, guarded=guarded)
 
     def hold(self, bundle, name="box", guarded=True):
         """Starts a container whose program says "ready"; its answers before that."""
-        self.prepare_own(name)
+        self.prepare(bundle, name)
         process = self.popen("run", "--bundle", bundle.folder, name, guarded=guarded)
         process.name, process.answers = name, []
         self.running.append(process)
@@ -98,7 +105,7 @@ class Engine:
                 self.call("kill", process.name, "KILL", guarded=False)
             process.communicate(timeout=60)
             self.call("delete", "--force", process.name, guarded=False)
-        for own in [path for path in self.containers.glob("*") if os.path.ismount(path)]:
+        for own in [path for folder in (self.containers, self.containers.parent / "promises") for path in folder.glob("*") if os.path.ismount(path)]:
             subprocess.run(["umount", "--lazy", own], check=True)
 
     def report(self):
