@@ -1,6 +1,7 @@
 """sparkguard-runtime: a container is not trusted. It has a directory of its own, on a tmpfs with a size; the host's it shares only where
 its annotation and the administrator both want that. Records are root's."""
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -49,7 +50,7 @@ def test_a_user_of_the_host_reads_locks_and_changes_nothing_of_a_container(build
     env = {**os.environ, "LD_PRELOAD": str(build / "libsparkguard.so"), "SPARKGUARD_DIR": str(own)}
     subprocess.run([build / "tests/programs/admit_take", "malloc", "64M"], env=env, check=True, capture_output=True)
     (segment,) = own.glob("*.segment")
-    for words in (["ls", own], ["cat", own / "machine.ledger"], ["cat", segment], ["python3", "-c", LOCK, own / "machine.ledger"], ["touch", own / "x"], ["rm", own / "x"]):
+    for words in (["ls", own], ["cat", own / "machine.ledger"], ["cat", segment], ["python3", "-c", LOCK, own / "machine.ledger"], ["cat", runtime.containers / ".lock"], ["touch", own / "x"], ["rm", own / "x"]):
         user = ["setpriv", f"--reuid={MEMBER}", f"--regid={MEMBER}", "--clear-groups"]
         assert subprocess.run([*user, *words], capture_output=True).returncode != 0, words
         assert subprocess.run(words, capture_output=True).returncode == 0, words
@@ -155,6 +156,14 @@ def test_the_containers_of_a_pod_share_one_directory(image, runtime, tmp_path, e
     assert source("stray", "unknown") == str(runtime.containers / "stray"), "no sandbox that this runtime has started"
     runtime.create(of_pod(image, tmp_path / "plain", engine, "container", "plain"), name="plain")
     assert source("guest", "../pod") == str(runtime.containers / "guest")
+
+
+def test_a_runtime_that_is_stopped_with_the_lock_holds_up_no_other(runtime, bundle):
+    runtime.containers.mkdir()
+    with open(runtime.containers / ".lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        runtime.create(bundle)
+    assert bundle.guarded() == "yes" and mount_of(bundle, OWN)["source"] == str(runtime.containers / "box")
 
 
 def test_the_same_id_of_another_engine_shares_nothing(image, runtime, tmp_path):

@@ -87,6 +87,31 @@ def test_a_pod_is_bounded_by_its_own_cgroup(image, runtime, tmp_path):
     assert (runtime.promises / "pod").exists()
 
 
+def test_containers_of_a_pod_that_begin_at_once_share_one_figure(image, runtime, tmp_path):
+    """Each mounted a tmpfs over the other's, and put a file of its own over the one that was shown."""
+    pods = [f"pod{i}" for i in range(10)]
+    made = {}
+    for pod in pods:
+        for name, kind in ((pod, "sandbox"), (f"{pod}-a", "container"), (f"{pod}-b", "container"), (f"{pod}-c", "container")):
+            annotations = {"io.kubernetes.cri.container-type": kind, "io.kubernetes.cri.sandbox-id": pod}
+            made[name] = Bundle(tmp_path / name, image, ["take"]).change(in_cgroup(f"/kubepods/{pod}/{name}"))
+            made[name].change(lambda config: config.update(annotations=annotations))  # noqa: B023
+        runtime.create(made[pod], name=pod)
+    environment = {**os.environ, "SPARKGUARD_RUNTIME_CONF": str(runtime.conf)}
+    for pod in pods:
+        names = [f"{pod}-{letter}" for letter in "abc"]
+        at_once = [subprocess.Popen([runtime.program, "create", "--bundle", made[name].folder, name], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                   for name in names]  # fmt: skip
+        assert [one.wait(60) for one in at_once] == [23, 23, 23]
+        places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        own, shown = runtime.containers / pod, runtime.promises / pod
+        assert (places.count(str(own)), places.count(str(shown))) == (1, 1)
+        assert os.path.samefile(own / "promises", shown) and shown.stat().st_nlink == 1
+        assert (runtime.promises / f".{pod}").read_text().partition("\n")[0] == f"/kubepods/{pod}"
+        for name in names:
+            assert str(own) in [mount.get("source") for mount in made[name].read()["mounts"]]
+
+
 def test_what_a_killed_runtime_has_left_in_the_folder_goes(runtime, bundle):
     """A figure without words, words without a figure, and words half written, of containers without a record. The clock is tomorrow's, as a
     time of a change is the kernel's."""

@@ -258,10 +258,13 @@ static void mount_both(struct container *container)
     char *state = state_folder(settings, arguments, arguments->id), *own = NULL;
     bool is_free = !runtime_record_is_anothers(settings->containers, arguments->id, state);
     if (!container->sharing.is_usable && is_free) {
+        int lock = runtime_own_lock(settings->containers);
         char *pods = pods_directory(container, user);
         own = pods != NULL ? pods : runtime_own_prepare(settings, &container->document, user, arguments->id);
         if (own != NULL)
             publish(container, own, pods != NULL);
+        if (lock >= 0)
+            close(lock);
     }
     (void)runtime_document_number(&container->document, json_object_get(user, "uid"), &uid);
     (void)runtime_document_number(&container->document, json_object_get(user, "gid"), &gid);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -26,6 +27,21 @@ enum { KEPT = 16, YOUNG_SECONDS = 60, SCANNED_MAX = 4096, FILES_MAX = 65536 };
 
 /* What is copied of a container that has ended, which may have put anything there; and of how many. */
 enum { COPIED_FILES = 256, COPIED_FILE_BYTES = 1 << 20, COPIED_BYTES = 16 << 20, COPIED_NAME = 80, HISTORIES = 64 };
+
+/* How often, and how long apart, the lock is tried: a runtime that holds it longer is stopped. */
+enum { LOCK_TRIES = 200, LOCK_PAUSE_NS = 10000000 };
+
+int runtime_own_lock(const char *containers)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+    int folder = runtime_record_open_folder(containers);
+    int lock = folder >= 0 ? openat(folder, ".lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
+    if (folder >= 0)
+        close(folder);
+    for (int i = 0; lock >= 0 && i < LOCK_TRIES && flock(lock, LOCK_EX | LOCK_NB) != 0; i++)
+        (void)nanosleep(&pause, NULL);
+    return lock;
+}
 
 /* Stores the number that an id of the container has for this runtime. Returns false if it has none that is known. */
 static bool find_outside(const struct runtime_document *config, const char *list, uint32_t id, uint32_t *outside)

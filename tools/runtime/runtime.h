@@ -168,6 +168,11 @@ bool runtime_shared_has_namespace(const json_t *config, const char *type, bool j
 
 /* ---- own.c: a container's own directory ---- */
 
+/* Takes the lock of those who make such directories: the containers of a pod that begin at once then make one of them.
+ * Nobody but this user can open it, and one that is held for 2 s is not waited for. Returns a descriptor to close, or
+ * -1. */
+int runtime_own_lock(const char *containers);
+
 /* Makes CONTAINERS/ID for the container's user: with root a tmpfs of RUNTIME_OWN_SIZE, and below $XDG_RUNTIME_DIR a
  * folder. Returns its path; NULL: it cannot be had on the host. */
 char *runtime_own_prepare(const struct runtime_settings *settings, const struct runtime_document *config,
