@@ -99,6 +99,23 @@ def test_a_mount_of_the_users_stays_in_a_bundle_that_is_used_again(runtime, bund
     assert bundle.guarded().startswith("no: ") and own in bundle.read()["mounts"] and LIBRARY not in bundle.destinations()
 
 
+def test_a_bundle_that_is_used_again_for_another_container_gets_that_ones_directory(runtime, bundle):
+    """That of the first may be gone, and then the second did not start."""
+    for name in ("one", "other"):
+        runtime.create(bundle, name=name)
+        (own,) = [mount["source"] for mount in bundle.read()["mounts"] if mount["destination"] == OWN]
+        assert own == str(runtime.containers / name)
+    assert bundle.destinations().count(LIBRARY) == 1
+
+
+def test_a_file_of_the_users_at_the_librarys_place_is_no_guard(runtime, bundle):
+    other = {"destination": LIBRARY, "source": "/etc/hostname", "type": "bind", "options": ["rbind", "ro"]}
+    runtime.create(bundle.change(lambda config: config["mounts"].append(other)))
+    assert bundle.guarded() == f"no: a mount of the user's is at {LIBRARY}" and "LD_PRELOAD" not in bundle.variables()
+    done = runtime.run("create", "--bundle", bundle.folder, "box", required="yes")
+    assert done.returncode == 1 and "is not started: a mount of the user's is at" in done.stderr
+
+
 def test_what_is_restored_keeps_the_mounts_that_it_had(runtime, bundle):
     runtime.create(bundle)
     mounts = bundle.destinations()

@@ -105,16 +105,17 @@ void runtime_edit_add_group(json_t *process, const struct runtime_document *docu
 
 /* ---- mounts ----------------------------------------------------------------------------------------------------------- */
 
-static bool is_mounted(const json_t *config, const char *destination)
+/* Returns the mount of a configuration at a place; NULL: there is none. */
+static const json_t *mount_at(const json_t *config, const char *destination)
 {
     size_t i;
-    json_t *mount;
+    const json_t *mount;
     for (i = 0; (mount = json_array_get(json_object_get(config, "mounts"), i)) != NULL; i++) {
         const char *at = json_string_value(json_object_get(mount, "destination"));
         if (at != NULL && strcmp(at, destination) == 0)
-            return true;
+            return mount;
     }
-    return false;
+    return NULL;
 }
 
 /* How the library and a directory of the host are mounted. */
@@ -151,7 +152,7 @@ static void add_mount(json_t *config, const char *type, const char *source, cons
         mounts = json_array();
         json_object_set_new(config, "mounts", mounts);
     }
-    if (!is_mounted(config, destination))
+    if (mount_at(config, destination) == NULL)
         json_array_append_new(mounts, json_pack("{ssssssso}", "destination", destination, "type", type, "source",
                                                 source, "options", options_of(options)));
 }
@@ -226,17 +227,23 @@ static void unpreload(json_t *process)
         unset_variable(process, "LD_PRELOAD");
 }
 
+void runtime_edit_take_mounts_back(json_t *config)
+{
+    json_t *mounts = json_object_get(config, "mounts");
+    for (size_t i = json_array_size(mounts); i > 0; i--)
+        if (is_added(json_array_get(mounts, i - 1)))
+            json_array_remove(mounts, i - 1);
+}
+
 void runtime_edit_take_back(json_t *config)
 {
-    json_t *process = json_object_get(config, "process"), *mounts = json_object_get(config, "mounts");
+    json_t *process = json_object_get(config, "process");
     const char *directory = runtime_edit_variable(process, "SPARKGUARD_DIR");
     if (directory != NULL &&
         (strcmp(directory, RUNTIME_SHARED_INSIDE) == 0 || strcmp(directory, RUNTIME_OWN_INSIDE) == 0))
         unset_variable(process, "SPARKGUARD_DIR");
     unpreload(process);
-    for (size_t i = json_array_size(mounts); i > 0; i--)
-        if (is_added(json_array_get(mounts, i - 1)))
-            json_array_remove(mounts, i - 1);
+    runtime_edit_take_mounts_back(config);
 }
 
 /* Returns whether the next runtime can make a file or folder below the folder `fd`. */
@@ -286,9 +293,11 @@ static bool has_place(const struct runtime_image *image, const struct runtime_do
 char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
                                   const char *inside)
 {
-    bool has_both =
-        (is_mounted(config->root, RUNTIME_LIBRARY_INSIDE) || has_place(image, config, RUNTIME_LIBRARY_INSIDE, false)) &&
-        (is_mounted(config->root, inside) || has_place(image, config, inside, true));
+    const json_t *library = mount_at(config->root, RUNTIME_LIBRARY_INSIDE);
+    if (library != NULL && !is_added(library)) /* it would be preloaded, whatever it is */
+        return text_copy("a mount of the user's is at " RUNTIME_LIBRARY_INSIDE, 128);
+    bool has_both = (library != NULL || has_place(image, config, RUNTIME_LIBRARY_INSIDE, false)) &&
+                    (mount_at(config->root, inside) != NULL || has_place(image, config, inside, true));
     return has_both ? NULL
                     : text_copy("its root file system or its mounts leave no place for " RUNTIME_FOLDER_INSIDE, 128);
 }

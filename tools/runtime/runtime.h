@@ -214,6 +214,8 @@ char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struc
 /* Mounts the library, and at `inside` a directory: `source` of the host, or if it is NULL a tmpfs with `options`. */
 void runtime_edit_add_mounts(json_t *config, const char *library, const char *inside, const char *source,
                              const char *options);
+/* Takes the mounts out that an earlier call of this runtime added. */
+void runtime_edit_take_mounts_back(json_t *config);
 /* Takes the mounts, the library in LD_PRELOAD and the directory out that an earlier call of this runtime added. */
 void runtime_edit_take_back(json_t *config);
 /* Returns an annotation; NULL: there is none. */
