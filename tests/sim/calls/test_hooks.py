@@ -186,16 +186,64 @@ def takers():
     found = set()
     for source in (ROOT / "preload" / "guard" / "hooks").rglob("*.c"):
         for name, body in re.findall(r"^SG_EXPORT CUresult CUDAAPI (\w+)\([^{]*\{\n(.*?)^\}", source.read_text(), re.MULTILINE | re.DOTALL):
-            if re.search(r"\b(ALLOC\w*|CREATE|UPLOAD|begin|sg_cuda_begin\w*)\(", body):
+            if re.search(r"\b(ALLOC\w*|CREATE|UPLOAD|REGISTER|begin|sg_cuda_begin\w*)\(", body):
                 found.add(name)
     return found
 
 
 def test_every_taker_has_a_test_in_which_it_is_refused():
     refused = {call for call in REFUSED_CALLS if call != "cuMemCreate_host"} | set(CONTEXT_CALLS)
-    refused |= {"cuMipmappedArrayCreate"} | {f"cuGraph{what}{kind}" for what in ("Upload", "Launch") for kind in ("", "_ptsz")}
+    refused |= {"cuMipmappedArrayCreate", "cuMemHostRegister", "cuMemHostRegister_v2"} | {f"cuGraph{what}{kind}" for what in ("Upload", "Launch") for kind in ("", "_ptsz")}
     assert takers() - refused == {"cuCtxSetLimit"}  # what that takes is known behind it
     assert refused <= takers()
+
+
+# Names of what may make memory, or map or pin it.
+MAY_TAKE = re.compile(r"Alloc|Create|Register|Import|Retain|OpenMem|Load|Link|Prefetch|Map|Instantiate|Launch|SetLimit|Add\w*Node|MemPool|Reserve|Bind|Clone|Restore|Attach|Enable|Capture")
+# Why a function with such a name is not judged, by the word in hooks.def, with a program that makes such calls.
+PROGRAMS = {
+    "UNANNOUNCED": "PyTorch loads each kernel at its first launch, and no argument says what its code takes",
+    "SHARED": "vLLM's all-reduce and PyTorch's CUDA tensors in queues open memory that another process holds, and that counts there",
+    "MOVED": "cuda-checkpoint moves memory that counts already",
+    "MANAGED": "RAPIDS prefetches managed memory, all of which its allocation was judged for",
+    "ADDRESSES": "PyTorch's expandable segments reserve address space of several times the device",
+    "PLAN": "torch.cuda.graph records allocations, which the launch takes",
+    "HANDLE": "PyTorch's events: the driver's bookkeeping comes from malloc",
+}
+TAKES_NOTHING = {"REPORT", "COPY", "ORDER"}
+HOOKED_AND_NOT_JUDGED = {
+    "cuMemPoolCreate": "torch.cuda.MemPool: the first block of the pool is judged",
+    "cuMemGetDefaultMemPool": "as all that answer with a pool",
+    "cuMemGetMemPool": "as all that answer with a pool",
+    "cuMemPoolSetAttribute": "vLLM sets a release threshold, which gives back or keeps",
+    "cuMemPoolTrimTo": "gives back",
+    "cuMemPoolDestroy": "gives back",
+    "cuMemMap": "PyTorch's expandable segments: cuMemCreate was judged",
+    "cuMemUnmap": "gives back",
+    "cuMemRetainAllocationHandle": "NCCL: the memory is there",
+    "cuMemImportFromShareableHandle": "NCCL between processes: the memory is there",
+    "cuMemHostUnregister": "gives back",
+    "cuGraphInstantiate": "torch.cuda.graph: upload and launch are judged",
+    "cuGraphInstantiateWithFlags": "torch.cuda.graph: upload and launch are judged",
+    "cuGraphInstantiateWithParams": "torch.cuda.graph: upload and launch are judged",
+    "cuCtxAttach": "programs of CUDA 3: the context is there",
+}
+
+
+def test_each_function_that_may_take_memory_is_judged_or_has_a_reason_that_names_a_program(folder):
+    _, listed = table(version_of(folder))
+    judged, reasons = {base_of(symbol) for symbol in takers()}, dict(listed)
+    may_take = {base for base in map(base_of, symbols(text_of(folder))) if MAY_TAKE.search(base)}
+    assert len(may_take) > 100 and len(may_take & judged) > 15
+    not_judged = {base for base in may_take - judged if reasons.get(base) not in TAKES_NOTHING | set(PROGRAMS)}
+    assert not_judged <= set(HOOKED_AND_NOT_JUDGED)
+
+
+def test_each_allocating_function_of_the_runtime_gives_its_own_name_to_reports():
+    """The driver's calls below are judged, whoever makes them."""
+    declared = re.findall(r"\b(cuda(?:Malloc|HostAlloc)\w*)\s*\(", (header_path().parent / "cuda_runtime_api.h").read_text(errors="replace"))
+    named = rows("SG_HOOK_RUNTIME", r"(\w+)")
+    assert len(set(declared)) > 10 and set(declared) <= set(named)
 
 
 def test_proc_address_knows_every_version_that_the_toolkit_names(folder):

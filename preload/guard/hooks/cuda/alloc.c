@@ -7,6 +7,7 @@
 #include "hooks/cuda/array_format.h"
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
+#include "hooks/mmap/madvise.h"
 
 /* The common form: the call returns one pointer in `out` and takes `bytes`. TYPE is the integer type that the pointer
  * is converted to. Not `is_sound`: the driver is documented to answer INVALID_VALUE, so the call is not judged. */
@@ -110,7 +111,43 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
     SG_GIVE_BACK(cuMemFreeHost, &sg_tracker_cuda, (uintptr_t)p, p);
 }
 
-/* ---- registered memory: the program's own memory, counted already; pinning it is shown and not judged ------------ */
+/* ---- registered memory: the program's own memory, shown beside what counts --------------------------------------- */
+
+/* Most of it has been judged. What pinning makes resident without a promise, and page cache that it pins, is judged
+ * here, as mlock judges them. */
+struct registration {
+    struct sg_cuda_call call;
+    struct sg_request cache;
+};
+
+/* Opened already. False: refused, and the call is closed. */
+static bool begin_registration(struct registration *registration, enum sg_hook hook, uintptr_t begin, uint64_t bytes)
+{
+    struct sg_cuda_call *call = &registration->call;
+    uint64_t absent_bytes = 0, cache_bytes = 0;
+    if (call->is_counted && bytes != 0 && sg_block_table_find(&sg_tracker_registered, begin) == 0)
+        sg_mmap_find_pinned(begin, bytes, &absent_bytes, &cache_bytes);
+    registration->cache = (struct sg_request){.domain = SG_DOMAIN_MAPPED};
+    if (!sg_cuda_begin_open(call, hook, SG_DOMAIN_MAPPED, absent_bytes))
+        return false;
+    if (cache_bytes == 0 || !call->is_placed)
+        return true;
+    registration->cache.size_bytes = cache_bytes;
+    registration->cache.wording.call = call->request.wording.call;
+    if (sg_admission_ask(&registration->cache))
+        return true;
+    sg_cuda_end(call, 0);
+    return false;
+}
+
+static void end_registration(struct registration *registration, bool is_done)
+{
+    if (is_done && registration->call.request.size_bytes != 0) /* before the bytes leave flight */
+        sg_ledger_open_sparse(registration->call.request.size_bytes);
+    if (registration->cache.size_bytes != 0)
+        sg_admission_settle(&registration->cache, 0);
+    sg_cuda_end(&registration->call, 0);
+}
 
 /* Enters registered memory and adds it to registered_bytes, which the tools show beside the live bytes. */
 static void record_registration(const struct sg_cuda_call *call, uint64_t address, uint64_t bytes)
@@ -128,14 +165,15 @@ static void record_registration(const struct sg_cuda_call *call, uint64_t addres
     sg_context_recheck(&sg_tracker_registered, address, block, call->ends_before);
 }
 
-/* Hook of a registration: asks admission for 0 bytes, which is always admitted. */
 #define REGISTER(name, p, bytes, flags) \
-    struct sg_cuda_call call; \
-    (void)sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_PINNED, 0); \
+    struct registration registration; \
+    sg_cuda_open(&registration.call); \
+    if (!begin_registration(&registration, SG_HOOK_##name, (uintptr_t)(p), bytes)) \
+        return registration.call.answer; \
     CUresult result = SG_DRIVER_CALL(name, p, bytes, flags); \
-    if (sg_cuda_took(&call, result)) \
-        record_registration(&call, (uintptr_t)(p), bytes); \
-    sg_cuda_end(&call, 0); \
+    if (sg_cuda_took(&registration.call, result)) \
+        record_registration(&registration.call, (uintptr_t)(p), bytes); \
+    end_registration(&registration, result == CUDA_SUCCESS); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)

@@ -6,6 +6,8 @@
  * resident: pages of MAP_NORESERVE mappings, of shared memory that is only read, and copies of a file's pages. So is
  * page cache before it is locked: MemAvailable contains it until then.
  */
+#include "hooks/mmap/madvise.h"
+
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "account/tracker.h"
@@ -249,6 +251,14 @@ static void settle_lock(struct lock_request *request, bool is_done)
         sg_admission_settle(&request->cache, 0);
     errno = saved_errno;
     settle(&request->absent, is_done);
+}
+
+void sg_mmap_find_pinned(uintptr_t begin, uint64_t length, uint64_t *absent_bytes, uint64_t *cache_bytes)
+{
+    bool is_known = sg_load_relaxed(&sg_tracker_maps.chunk_count) != 0, is_large = length >= sg_options.large_bytes;
+    uint64_t bytes = is_known || is_large ? pages_of(&begin, length) : 0;
+    *absent_bytes = bytes != 0 && is_known ? sg_mmap_absent_bytes(begin, bytes, true) : 0;
+    *cache_bytes = bytes != 0 && is_large ? sg_mmap_unlocked_file_bytes(begin, begin + bytes, false) : 0;
 }
 
 SG_EXPORT int mlock(const void *address, size_t length)
