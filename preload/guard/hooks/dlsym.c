@@ -165,7 +165,7 @@ static inline size_t slot_of(const char *name, size_t length)
     memcpy(&first, name, sizeof first);
     memcpy(&last, name + length - 3, sizeof last); /* with the 0 behind it, in whose place comes the length */
     last ^= (uint32_t)length << 24;
-    return (first * 0xcd7acfcb + last * 0x7ad45a77) / (UINT32_MAX / SLOTS + 1);
+    return (first * 0x6094eafd + last * 0xd22789ab) / (UINT32_MAX / SLOTS + 1);
 }
 
 static SG_COLD void fill_slots(void)

@@ -42,6 +42,17 @@ def test_every_name_is_the_guards_by_every_way_to_find_it(guard, library):
     assert sum(file == OURS for file in guarded["handle"].values()) > (50 if library == "libc.so.6" else -1)
 
 
+def test_each_hooked_name_has_a_slot_of_its_own():
+    """As dlsym.c claims of its factors: a name that is looked up is compared with one at most."""
+    source = (ROOT / "preload/guard/hooks/dlsym.c").read_text()
+    factors = [int(word, 16) for word in re.search(r"first \* (0x\w+) \+ last \* (0x\w+)", source).groups()]
+    slots = set()
+    for name in NAMES:
+        first, last = int.from_bytes(name[:4].encode(), "little"), int.from_bytes(name[-3:].encode(), "little") ^ len(name) << 24
+        slots.add((first * factors[0] + last * factors[1] & 0xFFFFFFFF) >> 24)
+    assert len(slots) == len(NAMES)
+
+
 WAY_PAST = "how a malloc of a program's own reaches the libc's heap: Chromium's"
 OTHER_NAMES = {f"__libc_{name}": WAY_PAST for name in ("malloc", "calloc", "realloc", "free", "memalign", "valloc", "pvalloc")}
 OTHER_NAMES["cfree"] = "no program that was linked since glibc 2.26 (2017) can have it"
