@@ -1,36 +1,41 @@
 /*
- * find_name LIBRARY [FAMILY] - looks up each name of a family of hooks.def (libc, driver) by each way there is, and
- * prints lines of three words: the name, the way, and the file of the function that was found; "-" for none.
+ * find_name LIBRARY [FAMILY] - looks up each name of a family of hooks.def (libc, driver, runtime, nvml) by each way there
+ * is, and prints lines of three words: the name, the way, and the file of the function that was found; "-" for none.
  *
  * Ways: link; default, next (dlsym with these handles); handle (of LIBRARY), program (the handle of dlopen(NULL));
- * version (dlvsym with the handle of LIBRARY), version_default, version_next; driver also: proc (cuGetProcAddress).
+ * version (dlvsym with the handle of LIBRARY), version_default, version_next; driver also: proc (cuGetProcAddress), entry
+ * (cudaGetDriverEntryPointByVersion of libcudart.so.13).
  */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SG_HOOK_LIBC(symbol) extern void linked_##symbol(void) __asm__(#symbol) __attribute__((weak));
-#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
-#define SG_HOOK_NVML(symbol)
-#define SG_HOOK_NVML_HIDDEN(symbol)
-#define SG_HOOK_RUNTIME(symbol)
+#define LINKED(symbol) extern void linked_##symbol(void) __asm__(#symbol) __attribute__((weak));
+#define SG_HOOK_LIBC(symbol) LINKED(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) LINKED(symbol)
+#define SG_HOOK_NVML(symbol) LINKED(symbol)
+#define SG_HOOK_NVML_HIDDEN(symbol) LINKED(symbol)
+#define SG_HOOK_RUNTIME(symbol) LINKED(symbol)
 #include "../../../preload/guard/hooks/hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
-
-enum family { LIBC, DRIVER };
+#undef SG_HOOK_NVML
+#undef SG_HOOK_NVML_HIDDEN
+#undef SG_HOOK_RUNTIME
 
 static const struct name {
-    enum family family;
-    const char *symbol;
+    const char *family, *symbol;
     void (*linked)(void);
     const char *base;
     int version;
     int is_ptsz;
 } names[] = {
-#define SG_HOOK_LIBC(symbol) {LIBC, #symbol, linked_##symbol, NULL, 0, 0},
-#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {DRIVER, #symbol, NULL, #base, version, is_ptsz},
+#define SG_HOOK_LIBC(symbol) {"libc", #symbol, linked_##symbol, NULL, 0, 0},
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {"driver", #symbol, linked_##symbol, #base, version, is_ptsz},
+#define SG_HOOK_NVML(symbol) {"nvml", #symbol, linked_##symbol, NULL, 0, 0},
+#define SG_HOOK_NVML_HIDDEN(symbol) {"nvml", #symbol, linked_##symbol, NULL, 0, 0},
+#define SG_HOOK_RUNTIME(symbol) {"runtime", #symbol, linked_##symbol, NULL, 0, 0},
 #include "../../../preload/guard/hooks/hooks.def"
 };
 
@@ -75,16 +80,25 @@ static void *by_proc_address(const struct name *name)
     return get(name->base, &found, name->version, name->is_ptsz ? 2 : 1, &status) == 0 ? found : NULL;
 }
 
+static void *by_entry_point(const struct name *name)
+{
+    typedef int (*get_entry_point)(const char *, void **, unsigned, unsigned long long, int *);
+    get_entry_point get =
+        (get_entry_point)dlsym(dlopen("libcudart.so.13", RTLD_NOW), "cudaGetDriverEntryPointByVersion");
+    void *found = NULL;
+    int status;
+    return get(name->base, &found, (unsigned)name->version, name->is_ptsz ? 2 : 1, &status) == 0 ? found : NULL;
+}
+
 int main(int count, char **words)
 {
-    enum family family = count > 2 && strcmp(words[2], "driver") == 0 ? DRIVER : LIBC;
+    const char *family = count > 2 ? words[2] : "libc";
     library = dlopen(words[1], RTLD_NOW);
     void *program = dlopen(NULL, RTLD_NOW);
     for (const struct name *name = names; name < names + sizeof names / sizeof *names; name++) {
-        if (name->family != family)
+        if (strcmp(name->family, family) != 0)
             continue;
-        if (family == LIBC)
-            say(name, "link", (void *)(uintptr_t)name->linked);
+        say(name, "link", (void *)(uintptr_t)name->linked);
         say(name, "default", dlsym(RTLD_DEFAULT, name->symbol));
         say(name, "next", dlsym(RTLD_NEXT, name->symbol));
         say(name, "handle", dlsym(library, name->symbol));
@@ -92,8 +106,10 @@ int main(int count, char **words)
         say(name, "version", by_version(library, name->symbol));
         say(name, "version_default", by_version(RTLD_DEFAULT, name->symbol));
         say(name, "version_next", by_version(RTLD_NEXT, name->symbol));
-        if (family == DRIVER)
+        if (name->base != NULL) {
             say(name, "proc", by_proc_address(name));
+            say(name, "entry", by_entry_point(name));
+        }
     }
     return 0;
 }
