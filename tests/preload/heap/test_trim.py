@@ -1,5 +1,6 @@
 """glibc keeps freed memory in its arenas: before a request is refused for the reserve, the heap gives it back."""
 
+import contextlib
 import os
 import subprocess
 
@@ -54,15 +55,21 @@ def test_the_heap_of_one_thread_is_left_alone_in_a_handler(guard, jail, what):
 TRIMS = 1 << 14  # SG_SLOT_TRIMS
 
 
+@contextlib.contextmanager
+def holding(guard, jail, what):
+    """A process that keeps 280 MiB of freed heap."""
+    process = guard.popen(in_jail(guard, jail, "freed_arenas", what), env=QUIET, preload=[], stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    yield Ledger(guard.directory)
+    process.communicate("\n", timeout=60)
+
+
 @pytest.fixture
 def holder(guard, jail):
     """A process that keeps 280 MiB of freed heap, and says so in its entry."""
-    process = guard.popen(in_jail(guard, jail, "freed_arenas", "hold"), env=QUIET, preload=[], stdin=subprocess.PIPE)
-    assert process.stdout.readline() == "ready\n"
-    ledger = Ledger(guard.directory)
-    wait_until(lambda: any(ledger.get("flags", number) & TRIMS for number in ledger.taken()), "it offers its freed heap")
-    yield process, ledger
-    process.communicate("\n", timeout=60)
+    with holding(guard, jail, "hold") as ledger:
+        wait_until(lambda: any(ledger.get("flags", number) & TRIMS for number in ledger.taken()), "it offers its freed heap")
+        yield ledger
 
 
 def take(guard, jail, *commands, **env):
@@ -73,11 +80,22 @@ def take(guard, jail, *commands, **env):
 
 def test_what_another_process_has_freed_is_given_back_before_a_refusal(guard, jail, holder):
     assert take(guard, jail, "malloc", "300M") == ["ok"]
-    _, ledger = holder
+    ledger = holder
     asked = ledger.taken()[0]
     assert ledger.get("pressure_asked", asked) == 1
     wait_until(lambda: ledger.get("pressure_answered", asked) == 1, "it answers")  # granted while the heap still gives back
     assert ledger.get("flags", asked) & TRIMS == 0  # not asked again for a while
+
+
+def test_nobody_asks_the_heap_of_one_thread(guard, jail):
+    """It has no locks, so no other thread may touch it; and the thread itself, which waits here, would never see a question."""
+    with holding(guard, jail, "alone_hold") as ledger:
+        (number,) = ledger.taken()
+        wait_until(lambda: ledger.get("watched_ns", number) != 0, "its watchdog has begun")
+        first = ledger.get("watched_ns", number)
+        wait_until(lambda: ledger.get("watched_ns", number) > first + 2 * 10**9, "it has looked at the heap, which it does once a second")
+        assert ledger.get("flags", number) & TRIMS == 0
+        assert take(guard, jail, "malloc", "300M") == ["ENOMEM"] and ledger.get("pressure_asked", number) == 0
 
 
 @pytest.mark.parametrize("user, questions", [(None, 1), (65534, 0)], ids=["own", "another's"])

@@ -4,7 +4,7 @@
  *
  * WHAT: threads (four threads take 60 MiB each, in arenas of their own), alone (the only thread takes 240 MiB), little
  * (four threads take 10 MiB each, and 500 are asked for), alone_little (the only thread takes 10), hold (four threads
- * take 70 MiB each; then prints "ready" and waits for a line), handler (as threads; meanwhile the main thread allocates
+ * take 70 MiB each; then prints "ready" and waits for a line), alone_hold (the same with the only thread and 280), handler (as threads; meanwhile the main thread allocates
  * and frees, and three times a signal handler asks for a mapping of 300 MiB in the midst of that; prints "granted" or
  * "refused" for each), alone_handler (as alone and handler; then the thread asks for 290 MiB itself, because a refusal
  * of as much holds for a moment), alone_stack (the same with a stack of the handler's own).
@@ -107,8 +107,8 @@ int main(int count, char **words)
     static void *last[THREADS];
     pthread_t thread[THREADS];
     int threads = !begins(what, "alone") ? THREADS : 0, is_little = ends(what, "little");
-    int is_holder = strcmp(what, "hold") == 0, is_asked = ends(what, "handler") || ends(what, "stack");
-    bytes_each = (is_little ? 10 : is_holder ? 70 : threads != 0 ? 60 : 240) * MIB;
+    int is_holder = ends(what, "hold"), is_asked = ends(what, "handler") || ends(what, "stack");
+    bytes_each = (is_little ? 10 : is_holder && threads != 0 ? 70 : threads != 0 ? 60 : is_holder ? 280 : 240) * MIB;
     pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
     for (int i = 0; i < threads; i++)
         NEED(pthread_create(&thread[i], NULL, work, &last[i]) == 0);
