@@ -2,7 +2,7 @@
 busy change (nothing), and what it costs."""
 
 import pytest
-from conftest import MIB, OUT_OF_MEMORY
+from conftest import GIB, MIB, OUT_OF_MEMORY
 from contexts import BESIDE
 from lib.simulated_pools import POOLS, SEGMENT, live
 
@@ -185,6 +185,25 @@ say(first=first, then=take("cuMemAllocAsync", 20 * MIB, None)[0], last=take("cuM
     )
     assert (done.first, done.then, done.last) == (OUT_OF_MEMORY, 0, 0)
     assert done.held == live(done.process) == 80 * MIB
+
+
+def test_growth_beyond_what_was_judged_that_fits_is_the_pools_own(sim):
+    """A pool's step is larger than known. What was granted of it serves later requests, though the machine is at its reserve by then."""
+    done = sim.script(
+        POOLS
+        + """
+start()
+keep(own_pool(), GIB)
+ok(take("cuMemAllocAsync", 20 * MIB, None)[0])
+while take("cuMemAlloc_v2", 4 * MIB)[0] == 0:
+    pass
+before = live("device")
+say(then=take("cuMemAllocAsync", 20 * MIB, None)[0], grown=live("device") - before)
+""",
+        SGSIM_POOL_STEP="80M",
+        **sim.machine(4 * GIB, 2 * GIB),
+    )
+    assert (done.then, done.grown) == (0, 0)
 
 
 # ---- queries that fail --------------------------------------------------------------------------------------------------
