@@ -31,6 +31,7 @@ KINDS = {
     "private file, only read": ("file", READ, PRIVATE),
     "private file": ("file", WRITE, PRIVATE),
     "private memory file": ("memory_file(is_allocated=True)", WRITE, PRIVATE),
+    "private memory file, only read": ("memory_file(is_allocated=True)", READ, PRIVATE),
 }
 CALLS = {
     "MAP_POPULATE": 0x8000,
@@ -58,7 +59,7 @@ def reason_of(kind, call):
         return UNWRITABLE
     if kind in ("private file", "private memory file") and call in ("MAP_POPULATE", "MADV_POPULATE_WRITE"):
         return None
-    if kind == "private memory file" and (not locks or "on fault" in call):
+    if kind == "private memory file" and (not locks or "on fault" in call) or kind == "private memory file, only read":
         return ALLOCATED
     if is_file and not locks:
         return CACHE

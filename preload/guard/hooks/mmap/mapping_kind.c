@@ -219,8 +219,12 @@ struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, in
                                                  : of_shared_file(&mapping, &info, offset);
     }
     bool is_file = (flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode);
-    if (is_file && !is_huge && !is_shared)
-        return of_private_file(&mapping, prot, &info, offset); /* as an ordinary file's */
+    if (is_file && !is_huge && !is_shared) { /* as an ordinary file's, but none of its pages can be reclaimed */
+        uint64_t missing = missing_of_file(fd, &info, offset, mapping.bytes);
+        (void)of_private_file(&mapping, prot, &info, offset);
+        mapping.file_bytes = missing < mapping.file_bytes ? missing : mapping.file_bytes;
+        return mapping;
+    }
     if (is_shared)
         mapping.flags |= SG_RANGE_SHARED;
     if (is_huge)
