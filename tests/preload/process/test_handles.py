@@ -55,6 +55,7 @@ def test_each_hooked_name_has_a_slot_of_its_own():
 
 WAY_PAST = "how a malloc of a program's own reaches the libc's heap: Chromium's"
 OTHER_NAMES = {f"__libc_{name}": WAY_PAST for name in ("malloc", "calloc", "realloc", "free", "memalign", "valloc", "pvalloc")}
+OTHER_NAMES["__sbrk"] = "how a sbrk of a library's own, which the guard's calls, reaches the libc's: tcmalloc's"
 OTHER_NAMES["cfree"] = "no program that was linked since glibc 2.26 (2017) can have it"
 
 

@@ -203,17 +203,6 @@ static int call_sbrk(size_t bytes)
     return 0;
 }
 
-extern void *__sbrk(intptr_t increment); /* exported by glibc, declared nowhere */
-
-static int call_sbrk_of_glibc(size_t bytes)
-{
-    char *ptr = __sbrk((intptr_t)bytes);
-    if (ptr == (char *)-1)
-        return errno;
-    memset(ptr, 1, bytes);
-    return 0;
-}
-
 static int call_brk(size_t bytes)
 {
     char *ptr = sbrk(0);
@@ -328,7 +317,6 @@ static const struct {
     PATH(mremap_sparse_grows),
     PATH(mremap_dontunmap),
     PATH(call_sbrk),
-    PATH(call_sbrk_of_glibc),
     PATH(call_brk),
     PATH(attach),
     PATH(mlock_sparse),

@@ -92,9 +92,6 @@ SG_EXPORT void *sbrk(intptr_t increment)
     return move_end(increment, NULL, "sbrk", __builtin_return_address(0));
 }
 
-/* The name that glibc exports beside it. Other objects than the libc call it too. */
-SG_EXPORT void *__sbrk(intptr_t increment) __THROW __attribute__((alias("sbrk")));
-
 SG_EXPORT int brk(void *address)
 {
     if (address == NULL || sg_real_is_looking() || !sg_mmap_is_counting())
