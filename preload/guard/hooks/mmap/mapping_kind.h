@@ -15,9 +15,8 @@ struct sg_mapping_kind {
     bool is_judged;  /* false: huge pages that the call does not take, or cannot */
     bool is_huge;    /* the call takes the pages: those of the huge page pool, then missing_bytes of ordinary memory */
     uint64_t source; /* shared memory: file and place where the mapping begins (range_map.h); else, or sparse: 0 */
-    uint64_t missing_bytes; /* upper bound of the bytes that have no pages yet */
-    uint64_t
-        file_bytes; /* page cache that the mapping may lock, or what its lock takes for a memory file; its kind is SG_RANGE_NONE */
+    uint64_t missing_bytes;     /* upper bound of the bytes that have no pages yet */
+    uint64_t file_bytes;        /* what a lock takes from MemAvailable: page cache, missing pages of a memory file */
     bool is_partly_allocated;   /* a part of the file has pages: sg_mmap_settle_allocated */
     uint64_t memory_file_bytes; /* size of the memory file, of ordinary pages, that is mapped shared; 0: none */
     uint64_t allocated_bytes;   /* what the file system has allocated of it */
