@@ -292,22 +292,22 @@ static bool is_disabled(const struct launch *launch)
 static void check_limit(struct launch *launch)
 {
     const char *option = launch->value[SG_OPTION_LIMIT], *variable = sg_option_table[SG_OPTION_LIMIT].variable;
-    const char *value = option != NULL ? option : getenv(variable);
+    const char *value = option != NULL ? option : getenv(variable), *name = option != NULL ? "--limit" : variable;
     if (value == NULL || !sg_is_low_limit(value))
         return;
     if (launch->is_forced) {
         fprintf(stderr,
                 "sparkguard: %s=%s is less than any program needs (16 MiB): nearly every request will be refused\n",
-                option != NULL ? "--limit" : variable, value);
+                name, value);
         return;
     }
-    const char unit = sg_missing_unit(SG_OPTION_LIMIT, value), *example = sg_option_table[SG_OPTION_LIMIT].example;
-    const char *fault = "less than any program needs (16 MiB)";
-    if (unit != '\0') {
-        fault = text_format("%s bytes are %s", value, fault);
-        example = text_format("%s%c", value, unit);
-    }
-    bad_value_say("sparkguard", option != NULL ? "--limit" : variable, value, fault, example, NOT_STARTED);
+    const char unit = sg_missing_unit(SG_OPTION_LIMIT, value);
+    if (unit != '\0')
+        fprintf(stderr, "sparkguard: %s=%s is %s bytes, less than any program needs (16 MiB); did you mean %s%c?; %s\n",
+                name, value, value, value, unit, NOT_STARTED);
+    else
+        bad_value_say("sparkguard", name, value, "less than any program needs (16 MiB)",
+                      sg_option_table[SG_OPTION_LIMIT].example, NOT_STARTED);
     launch->complaints++;
 }
 

@@ -252,7 +252,7 @@ def test_a_kernel_of_jupyter_has_only_the_limit_that_was_asked_for(build, tmp_pa
         ("foo", "--limit=foo: not a size; for example 64G"),
         ("", "--limit=: not a size; for example 64G"),
         ("64Q", "--limit=64Q: not a size; for example 64G"),
-        ("64", "--limit=64: 64 bytes are less than any program needs (16 MiB); for example 64G"),
+        ("64", "--limit=64 is 64 bytes, less than any program needs (16 MiB); did you mean 64G?"),
         ("4M", "--limit=4M: less than any program needs (16 MiB); for example 64G"),
     ],
 )
