@@ -34,14 +34,15 @@ class Engine:
         self.next, self.build, self.folder = shutil.which(next_name), build, Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
-        self.shared, self.containers, self.log = self.folder / "shared", self.folder / "containers", self.folder / "log"
+        self.shared, self.system, self.log = self.folder / "shared", self.folder / "system", self.folder / "log"
+        self.containers = self.system / "run/sparkguard/containers"
         self.shared.mkdir()
-        self.containers.mkdir()
+        self.containers.mkdir(parents=True)
         for options in (["--bind", self.containers], ["--make-shared"]):
             subprocess.run(["mount", *options, self.containers], check=True)
         os.chown(self.shared, 0, GID)
         self.shared.chmod(0o2770)
-        conf = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "containers": self.containers, "log": self.log}
+        conf = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "log": self.log}
         (self.folder / "runtime.conf").write_text("".join(f"{key} = {value}\n" for key, value in conf.items()))
         self.plain = self.wrapper("plain", self.next)
         self.guarding = self.wrapper("guarding", build / "sparkguard-runtime")
@@ -49,7 +50,7 @@ class Engine:
     def wrapper(self, name, program):
         path = self.folder / name
         prepare = CRUN.format(program=program) if self.next.endswith("crun") else ""
-        path.write_text(f"#!/bin/sh\nexport SPARKGUARD_RUNTIME_CONF={self.folder}/runtime.conf\n{prepare}exec {program} \"$@\"\n")
+        path.write_text(f"#!/bin/sh\nexport SPARKGUARD_RUNTIME_CONF={self.folder}/runtime.conf SPARKGUARD_SYSTEM_ROOT={self.system}\n{prepare}exec {program} \"$@\"\n")
         path.chmod(0o755)
         return path
 

@@ -44,17 +44,22 @@ class Runtime:
     def __init__(self, build, folder):
         self.program, self.folder = build / "sparkguard-runtime", folder
         self.told, self.next, self.log = folder / "told", folder / "next", folder / "log"
-        self.shared, self.containers, self.promises = folder / "shared", folder / "containers", folder / "promises"
+        self.shared, self.system = folder / "shared", folder / "system"
+        self.containers, self.promises = self.system / "run/sparkguard/containers", self.system / "run/sparkguard/promises"
         self.shared.mkdir(mode=0o700)
+        (self.system / "run").mkdir(parents=True)
         self.next.write_text(NEXT.format(told=self.told))
         self.next.chmod(0o755)
         self.conf = folder / "runtime.conf"
-        self.lines = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "containers": self.containers, "log": self.log}
+        self.lines = {"next": self.next, "library": build / "libsparkguard.so", "shared": self.shared, "log": self.log}
+
+    def environment(self):
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARKGUARD_", "LD_PRELOAD"))}
+        return {**kept, "SPARKGUARD_RUNTIME_CONF": str(self.conf), "SPARKGUARD_SYSTEM_ROOT": str(self.system)}
 
     def run(self, *arguments, env=(), cwd=None, **lines):
         self.conf.write_text("".join(f"{key} = {value}\n" for key, value in {**self.lines, **lines}.items()))
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_")}
-        environment = {**kept, "SPARKGUARD_RUNTIME_CONF": str(self.conf), **dict(env)}
+        environment = {**self.environment(), **dict(env)}
         self.told.unlink(missing_ok=True)
         command = [self.program, *map(str, arguments)]
         return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=60)

@@ -45,11 +45,12 @@ class Engine:
     def __init__(self, name, build, folder):
         self.name, self.folder, self.build = name, folder, build
         self.shared, self.log, self.conf = folder / "shared", folder / "log", folder / "runtime.conf"
-        self.containers = folder / "containers"
+        self.system = folder / "system"
+        self.containers, self.promises = self.system / "run/sparkguard/containers", self.system / "run/sparkguard/promises"
         self.shared.mkdir()
         os.chown(self.shared, 0, GID)
         self.shared.chmod(0o2770)
-        self.lines = {"next": shutil.which(name), "library": build / "libsparkguard.so", "shared": self.shared, "containers": self.containers, "log": self.log}
+        self.lines = {"next": shutil.which(name), "library": build / "libsparkguard.so", "shared": self.shared, "log": self.log}
         self.running, self.root = [], ("--root", folder / "state")
 
     def command(self, arguments, guarded):
@@ -61,7 +62,7 @@ class Engine:
 
     def popen(self, *arguments, guarded=True):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARKGUARD_", "LD_PRELOAD"))}
-        environment = {**kept, "SPARKGUARD_RUNTIME_CONF": str(self.conf)}
+        environment = {**kept, "SPARKGUARD_RUNTIME_CONF": str(self.conf), "SPARKGUARD_SYSTEM_ROOT": str(self.system)}
         pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
         return subprocess.Popen(self.command(arguments, guarded), env=environment, text=True, **pipes)
 
@@ -72,7 +73,7 @@ class Engine:
 
     def prepare_own(self, name):
         """In the mount namespace that crun gets here, what the runtime mounts would be gone with it: what is there already is used."""
-        self.containers.mkdir(exist_ok=True)
+        self.containers.mkdir(parents=True, exist_ok=True)
         (self.containers / name).mkdir(exist_ok=True)
         if self.name == "crun" and not os.path.ismount(self.containers / name):
             subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700,size=32m", "sparkguard", self.containers / name], check=True)
@@ -105,7 +106,7 @@ class Engine:
                 self.call("kill", process.name, "KILL", guarded=False)
             process.communicate(timeout=60)
             self.call("delete", "--force", process.name, guarded=False)
-        for own in [path for folder in (self.containers, self.containers.parent / "promises") for path in folder.glob("*") if os.path.ismount(path)]:
+        for own in [path for folder in (self.containers, self.promises) for path in folder.glob("*") if os.path.ismount(path)]:
             subprocess.run(["umount", "--lazy", own], check=True)
 
     def report(self):

@@ -111,12 +111,13 @@ def test_the_record_of_a_running_container_is_removed_by_force_only(runtime, bun
 def test_a_folder_of_records_that_others_can_change_is_not_used(runtime, bundle):
     elsewhere = runtime.folder / "elsewhere"
     elsewhere.mkdir()
+    runtime.containers.parent.mkdir()
     runtime.containers.symlink_to(elsewhere)
     runtime.create(bundle)
     assert list(elsewhere.iterdir()) == [] and bundle.guarded() == "yes"
     assert bundle.read()["mounts"][-1]["type"] == "tmpfs"
     runtime.containers.unlink()
-    runtime.containers.mkdir()
+    runtime.containers.mkdir(parents=True)
     runtime.containers.chmod(0o777)
     runtime.create(bundle)
     assert list(runtime.containers.iterdir()) == []
@@ -534,7 +535,7 @@ def test_nothing_is_left_open_or_changed_for_the_next_runtime(build, runtime, bu
     assert bare.returncode == 23
     runtime.conf.write_text("".join(f"{key} = {value}\n" for key, value in runtime.lines.items()))
     command = [runtime.program, "create", "--bundle", bundle.folder, "box"]
-    environment = {**os.environ, "SPARKGUARD_RUNTIME_CONF": str(runtime.conf)}
+    environment = runtime.environment()
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert done.returncode == 23 and shown.read_text() == expected
     assert bundle.guarded() == "yes"

@@ -97,7 +97,7 @@ def test_an_ipc_namespace_of_its_own_has_no_part_in_the_ledger(runtime, bundle):
 
 def test_where_nothing_can_be_mounted_the_container_gets_a_tmpfs_inside(image, runtime, tmp_path):
     """As in a user namespace that is joined, or where the folder of records is another user's."""
-    runtime.containers.mkdir()
+    runtime.containers.mkdir(parents=True)
     runtime.containers.chmod(0o777)
     bundle = Bundle(tmp_path / "bundle", image, ["take"])
     runtime.create(bundle.change(lambda config: config["process"].update(user={"uid": 7, "gid": 8})))
@@ -159,7 +159,7 @@ def test_the_containers_of_a_pod_share_one_directory(image, runtime, tmp_path, e
 
 
 def test_a_runtime_that_is_stopped_with_the_lock_holds_up_no_other(runtime, bundle):
-    runtime.containers.mkdir()
+    runtime.containers.mkdir(parents=True)
     with open(runtime.containers / ".lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         runtime.create(bundle)
@@ -222,10 +222,10 @@ def test_a_member_of_the_shared_group_cannot_take_records_away(runtime, bundle):
     """Records lay in the directory that the group writes, and exec ran unguarded without."""
     os.chown(runtime.shared, 0, GROUP)
     runtime.shared.chmod(0o2770)
-    for parent in (runtime.folder, *list(runtime.folder.parents)[:2]):
+    for parent in (runtime.system / "run", runtime.system, runtime.folder, *list(runtime.folder.parents)[:2]):
         parent.chmod(0o755)
     runtime.create(bundle, required="yes")
-    script = f"cd {runtime.folder}; rm -rf containers/* 2>/dev/null; mv containers old 2>/dev/null; rm -rf shared/containers 2>/dev/null; ls containers"
+    script = f"cd {runtime.containers.parent}; rm -rf containers/* 2>/dev/null; mv containers old 2>/dev/null; rm -rf {runtime.shared}/* 2>/dev/null; ls containers"
     done = subprocess.run(["setpriv", f"--reuid={MEMBER}", f"--regid={MEMBER}", f"--groups={GROUP}", "sh", "-c", script], capture_output=True, text=True)
     assert "box.json" in done.stdout.split()
     process = runtime.folder / "process.json"

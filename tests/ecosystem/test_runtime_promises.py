@@ -76,6 +76,14 @@ def test_without_a_cgroup_that_is_known_nothing_is_shown(runtime, bundle, path):
     assert bundle.guarded() == "yes" and not list(runtime.promises.iterdir())
 
 
+def test_no_setting_moves_what_the_host_reads(runtime, bundle):
+    """Moved, the promises were where no program of the host looked for them, and the records where no report did."""
+    other = runtime.folder / "other/containers"
+    runtime.create(bundle.change(in_cgroup("/engine/box")), containers=other)
+    assert sorted(one.name for one in runtime.promises.iterdir()) == [".box", "box"] and runtime.record() is not None
+    assert not other.parent.exists() and f"this line was not understood: containers = {other}" in runtime.log.read_text()
+
+
 def test_a_pod_is_bounded_by_its_own_cgroup(image, runtime, tmp_path):
     for name, path, kind in (("pod", "/kubepods/pod7/pod", "sandbox"), ("one", "kubepods-pod7.slice:cri-containerd:one", "container")):
         pod = {"io.kubernetes.cri.container-type": kind, "io.kubernetes.cri.sandbox-id": "pod"}
@@ -97,10 +105,9 @@ def test_containers_of_a_pod_that_begin_at_once_share_one_figure(image, runtime,
             made[name] = Bundle(tmp_path / name, image, ["take"]).change(in_cgroup(f"/kubepods/{pod}/{name}"))
             made[name].change(lambda config: config.update(annotations=annotations))  # noqa: B023
         runtime.create(made[pod], name=pod)
-    environment = {**os.environ, "SPARKGUARD_RUNTIME_CONF": str(runtime.conf)}
     for pod in pods:
         names = [f"{pod}-{letter}" for letter in "abc"]
-        at_once = [subprocess.Popen([runtime.program, "create", "--bundle", made[name].folder, name], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        at_once = [subprocess.Popen([runtime.program, "create", "--bundle", made[name].folder, name], env=runtime.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                    for name in names]  # fmt: skip
         assert [one.wait(60) for one in at_once] == [23, 23, 23]
         places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
@@ -136,19 +143,16 @@ class Box:
     def __init__(self, guard, runtime, image, tmp_path):
         self.guard, self.runtime, self.image, self.folder = guard, runtime, image, tmp_path
         self.machine = Machine(tmp_path / "machine")
-        (self.machine.root / "run").mkdir()
-        (self.machine.root / "run/sparkguard").symlink_to(runtime.folder)
+        (self.machine.root / "run").symlink_to(runtime.system / "run")
         (self.machine.root / "sys").symlink_to("/sys")
         runtime.lines["next"] = shutil.which("runc")
         self.process = None
 
     def call(self, *words, **options):
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARKGUARD_", "LD_PRELOAD"))}
-        environment = {**kept, "SPARKGUARD_RUNTIME_CONF": str(self.runtime.conf)}
         self.runtime.conf.write_text("".join(f"{key} = {value}\n" for key, value in self.runtime.lines.items()))
         pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
         command = [self.runtime.program, "--root", self.folder / "state", *words]
-        return subprocess.Popen(list(map(str, command)), env=environment, text=True, **pipes, **options)
+        return subprocess.Popen(list(map(str, command)), env=self.runtime.environment(), text=True, **pipes, **options)
 
     def start(self, *commands, uid=0):
         path = f"/sparkguard-test-{os.getpid()}/box"

@@ -102,7 +102,7 @@ def test_no_file_may_be_written(runtime, bundle, joining, command):
     told = runtime.next
     told.write_text("#!/bin/sh\nexit 23\n")
     words = [str({"B": bundle.folder, "P": process}.get(word, word)) for word in WORDS[command]]
-    environment = {**os.environ, "SPARKGUARD_RUNTIME_CONF": str(runtime.conf)}
+    environment = runtime.environment()
     done = subprocess.run(["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", runtime.program, *words], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (23, "")
     shown = 'grep -E "^Sig[BICP]" /proc/self/status'
@@ -126,7 +126,7 @@ def test_a_settings_file_of_another_kind_holds_up_nobody(runtime, bundle, kind):
         os.mkfifo(runtime.conf)
     elif kind == "folder":
         runtime.conf.mkdir()
-    environment = {**os.environ, "SPARKGUARD_RUNTIME_CONF": str(runtime.conf), "SPARKGUARD_NEXT_RUNTIME": str(runtime.next)}
+    environment = {**runtime.environment(), "SPARKGUARD_NEXT_RUNTIME": str(runtime.next)}
     done = subprocess.run([runtime.program, "state", "box"], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 23
 

@@ -248,13 +248,11 @@ static void publish(const struct container *container, const char *own, bool is_
     (void)runtime_own_publish(container->settings, own, cgroup, container->name);
 }
 
-/* Returns whether this runtime guarded the bundle before, and the guard may be another one now. What is restored needs
- * the mounts that it had. */
-static bool is_used_again(const struct container *container)
+/* What is restored needs the mounts that it had. */
+static bool is_restored(const struct container *container)
 {
-    const char *before = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_GUARDED);
     const char *command = container->arguments->command_word;
-    return text_is_one_of(before, "yes") && (command == NULL || strcmp(command, "restore") != 0);
+    return command != NULL && strcmp(command, "restore") == 0;
 }
 
 /* Mounts the library, and the directory that is shared, the pod's or the container's own. */
@@ -278,7 +276,7 @@ static void mount_both(struct container *container)
     (void)runtime_document_number(&container->document, json_object_get(user, "uid"), &uid);
     (void)runtime_document_number(&container->document, json_object_get(user, "gid"), &gid);
     char *options = text_format("mode=0700,uid=%u,gid=%u", (unsigned)uid, (unsigned)gid);
-    if (is_used_again(container)) /* the directory may be that of another container, and the library another one */
+    if (!is_restored(container)) /* the directory may be that of another container, and the library another one */
         runtime_edit_take_mounts_back(container->document.root);
     runtime_edit_add_mounts(container->document.root, settings->library, directory_inside(container),
                             container->sharing.is_usable ? settings->shared : own, options);
@@ -327,6 +325,13 @@ static bool requires_guard(const struct container *container)
     bool is_asked = container->settings->is_required || text_is_one_of(variable, "1") ||
                     text_is_one_of(runtime_edit_annotation(config, RUNTIME_ANNOTATION_REQUIRED), "1|yes|true");
     return is_asked && !is_sandbox(container);
+}
+
+/* Returns whether this runtime guarded the bundle before, and the guard may be another one now. */
+static bool is_used_again(const struct container *container)
+{
+    const char *before = runtime_edit_annotation(container->document.root, RUNTIME_ANNOTATION_GUARDED);
+    return text_is_one_of(before, "yes") && !is_restored(container);
 }
 
 /* Decides about a configuration that was read. Returns why the container is unguarded. */

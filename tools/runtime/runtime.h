@@ -66,7 +66,7 @@ struct runtime_settings {
     const char *itself; /* a next runtime that was named and is this tool or calls it; NULL: none */
     char *library;      /* of the host */
     char *shared;       /* of the host: for containers that share */
-    char *containers;   /* of the host: records and own directories of containers */
+    char *containers;   /* of the host: records and own directories of containers; the file does not name it */
     char *history;      /* of the host: where records of ended containers are kept; NULL: nowhere */
     char *log;
     char *wrong;      /* a line of the file that was not understood; NULL: none */

@@ -40,13 +40,12 @@ static char *trimmed(char *text)
 
 static void set_value(struct runtime_settings *settings, const char *key, const char *value, const char *line)
 {
-    char **place = strcmp(key, "next") == 0         ? &settings->next
-                   : strcmp(key, "library") == 0    ? &settings->library
-                   : strcmp(key, "shared") == 0     ? &settings->shared
-                   : strcmp(key, "log") == 0        ? &settings->log
-                   : strcmp(key, "containers") == 0 ? &settings->containers
-                   : strcmp(key, "history") == 0    ? &settings->history
-                                                    : NULL;
+    char **place = strcmp(key, "next") == 0      ? &settings->next
+                   : strcmp(key, "library") == 0 ? &settings->library
+                   : strcmp(key, "shared") == 0  ? &settings->shared
+                   : strcmp(key, "log") == 0     ? &settings->log
+                   : strcmp(key, "history") == 0 ? &settings->history
+                                                 : NULL;
     bool is_path = value[0] == '/' || (value[0] != '\0' && place == &settings->next);
     if (place != NULL && is_path) {
         *place = text_copy(value, PATH_MAX);
@@ -160,6 +159,13 @@ static char *users_own(const struct runtime_settings *settings, const char *runt
     return text_format("%s" SG_DEFAULT_DIR_BELOW, runtime_dir);
 }
 
+/* Returns the prefix of the machine's files, as the library has it: "" but in tests. */
+static const char *system_root(void)
+{
+    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
+    return root != NULL && root[0] == '/' && root[1] != '\0' ? root : "";
+}
+
 static void find_places(struct runtime_settings *settings)
 {
     char folder[PATH_MAX];
@@ -173,11 +179,10 @@ static void find_places(struct runtime_settings *settings)
     if (settings->is_rootless || settings->shared == NULL) {
         settings->shared = settings->is_rootless ? users_own(settings, own) : text_copy(SHARED, PATH_MAX);
     }
-    if (settings->is_rootless || settings->containers == NULL) {
-        settings->containers = !settings->is_rootless         ? text_copy(CONTAINERS, PATH_MAX)
-                               : own != NULL && own[0] == '/' ? text_format("%s/sparkguard/containers", own)
-                                                              : text_format("%s/containers", settings->shared);
-    }
+    /* Where the library and the report look; no setting moves it. */
+    settings->containers = !settings->is_rootless         ? text_format("%s" CONTAINERS, system_root())
+                           : own != NULL && own[0] == '/' ? text_format("%s/sparkguard/containers", own)
+                                                          : text_format("%s/containers", settings->shared);
     if (settings->log == NULL)
         settings->log = settings->is_rootless && own != NULL ? text_format("%s/sparkguard-runtime.log", own)
                                                              : text_copy(LOG, PATH_MAX);
