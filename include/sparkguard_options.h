@@ -16,10 +16,11 @@
 #define SG_VARIABLE_PREFIX "SPARKGUARD_"
 
 /* PID of the job's first process. Set by library and launcher, never by users. Behind the PID the launcher adds
- * " --limit=64G" where the user has typed that option: messages then name it instead of the variable, as long as that
- * has this value. */
+ * " --limit=64G" where the user has typed that option, and " sparkguard.conf:limit=64G" where the limit is of his file
+ * of defaults: messages then name that instead of the variable, as long as the variable has this value. */
 #define SG_VARIABLE_FIRST "SPARKGUARD_JOB_FIRST"
 #define SG_TYPED_LIMIT " --limit="
+#define SG_FILE_LIMIT " sparkguard.conf:limit="
 
 /* If it is set, each process leaves a record, however little it took. Set by sparkguard-sweep, never by users. */
 #define SG_VARIABLE_RECORD "SPARKGUARD_RECORD_ALL"

@@ -20,6 +20,7 @@
 #include "launch/launch.h"
 #include "common/procfs.h"
 #include "common/text.h"
+#include "model/defaults.h"
 #include "sparkguard_abi.h"
 #include "common/tool.h"
 
@@ -54,13 +55,18 @@ static void name_job(struct launch *launch, pid_t first)
     snprintf(launch->job + length, sizeof launch->job - length, "-%d", (int)first);
 }
 
-/* Tells the child the job's first process, and which limit was typed: by this launcher, or by one around it. */
+/* Tells the child the job's first process, and which limit was typed or is of the user's file: by this launcher, or by
+ * one around it. */
 static void hand_on_first(const struct launch *launch)
 {
     const char *known = getenv(SG_VARIABLE_FIRST), *limit = launch->value[SG_OPTION_LIMIT];
-    const char *outer = known != NULL ? known : "", *typed = outer + strcspn(outer, " ");
+    const char *outer = known != NULL ? known : "", *origin = outer + strcspn(outer, " ");
     char *pid = launch->is_new_job ? text_format("%d", (int)getpid()) : text_copy(outer, strcspn(outer, " "));
-    char *first = limit != NULL ? text_format("%s" SG_TYPED_LIMIT "%s", pid, limit) : text_format("%s%s", pid, typed);
+    char *first = text_format("%s%s", pid, origin);
+    if (limit != NULL)
+        first = text_format("%s" SG_TYPED_LIMIT "%s", pid, limit);
+    else if (defaults_have_set(SG_OPTION_LIMIT))
+        first = text_format("%s" SG_FILE_LIMIT "%s", pid, defaults_file()->value[SG_OPTION_LIMIT]);
     setenv(SG_VARIABLE_FIRST, first, 1);
 }
 

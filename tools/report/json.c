@@ -249,6 +249,7 @@ static void add_settings(json_t *object, const struct model *model, const struct
     json_object_set_new(object, "set_by", json_of_text(user));
     bool is_bounded = job->is_limit_bound || job->is_reserve_bound;
     json_object_set_new(object, "bounded_by", json_of_text(is_bounded ? SG_BOUNDS_FILE : NULL));
+    json_object_set_new(object, "limit_bounded_by", json_of_text(job->is_limit_bound ? SG_BOUNDS_FILE : NULL));
 }
 
 static json_t *job_of(const struct model *model, const struct model_job *job)

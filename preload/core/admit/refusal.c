@@ -175,11 +175,12 @@ uint64_t sg_refusal_missing_bytes(const struct sg_request *request, const struct
 }
 
 /* Appends the setting of a limit "1.6 GiB", as a shell takes it: "SPARKGUARD_LIMIT=1.6G", or "--limit 1.6G" where the
- * user has typed that. */
+ * user has typed that; or as the line of the file that has set it. */
 static void add_limit(struct sg_text *text, const struct sg_answer *answer, const char *size)
 {
     char value[16];
     size_t digits = strcspn(size, " ");
+    bool is_of_file = (sg_options.given & SG_GIVEN_FILE_LIMIT) != 0;
     enum source source = source_of_limit(answer);
     if (source == BY_BOUND) {
         sg_text_add(text, "a smaller request, or ask who keeps " SG_BOUNDS_FILE);
@@ -191,12 +192,16 @@ static void add_limit(struct sg_text *text, const struct sg_answer *answer, cons
         sg_text_add(text, " limit=");
     } else {
         bool is_typed = (sg_options.given & SG_GIVEN_TYPED_LIMIT) != 0;
-        sg_text_add(text, is_typed ? "--limit " : "SPARKGUARD_LIMIT=");
+        sg_text_add(text, is_typed ? "--limit " : is_of_file ? "limit=" : "SPARKGUARD_LIMIT=");
     }
     memcpy(value, size, digits);
     value[digits] = size[digits + 1]; /* the letter of its unit */
     value[digits + 1] = '\0';
     sg_text_add(text, value);
+    if (source == BY_OPTION && is_of_file) {
+        bool is_of_folder = (sg_options.given & SG_GIVEN_CONFIG_HOME) != 0;
+        sg_text_add(text, is_of_folder ? " in $XDG_CONFIG_HOME/sparkguard.conf" : " in ~/.config/sparkguard.conf");
+    }
 }
 
 /* Appends how the machine, a cgroup or a device may get room, and who holds most of it. */

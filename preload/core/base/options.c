@@ -425,6 +425,7 @@ void sg_options_take_defaults(const char *path)
         if (defaults.value[i] == NULL || (sg_options.given & 1u << i) != 0)
             continue;
         set_option((enum sg_option)i, defaults.value[i]);
+        sg_options.given |= i == SG_OPTION_LIMIT ? SG_GIVEN_FILE_LIMIT : 0;
         if (may_report && sg_is_told_zero((enum sg_option)i, defaults.value[i]))
             report_zero(&defaults, (enum sg_option)i);
     }
@@ -478,17 +479,18 @@ bool sg_options_are_read(void)
  * through: it relies on glibc's heap, fork handlers and thread descriptors. */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
 
-/* Whether the limit is the one that was typed as an option: a program may have set the variable to another since.
- * `typed`: what follows the PID in SG_VARIABLE_FIRST. */
-static bool is_typed_limit(char *const *environment, const char *typed)
+/* Returns how the limit was given by what follows the PID in SG_VARIABLE_FIRST: 0 also if a program has set the
+ * variable to another limit since. */
+static uint32_t read_origin(char *const *environment, const char *origin)
 {
-    enum { PREFIX = sizeof SG_TYPED_LIMIT - 1 };
     const char *value = NULL;
-    if (strncmp(typed, SG_TYPED_LIMIT, PREFIX) != 0)
-        return false;
+    bool is_typed = strncmp(origin, SG_TYPED_LIMIT, sizeof SG_TYPED_LIMIT - 1) == 0;
+    if (!is_typed && strncmp(origin, SG_FILE_LIMIT, sizeof SG_FILE_LIMIT - 1) != 0)
+        return 0;
     for (; *environment != NULL && value == NULL; environment++)
         value = value_of(*environment, sg_option_table[SG_OPTION_LIMIT].variable);
-    return value != NULL && strcmp(value, typed + PREFIX) == 0;
+    bool is_same = value != NULL && strcmp(value, strchr(origin, '=') + 1) == 0;
+    return !is_same ? 0 : is_typed ? SG_GIVEN_TYPED_LIMIT : SG_GIVEN_FILE_LIMIT;
 }
 
 static void read_all(char *const *environment)
@@ -506,10 +508,10 @@ static void read_all(char *const *environment)
     bool may_report = disable == NULL || strcmp(disable, "1") != 0;
     if (first != NULL)
         sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
-    const char *state_home = NULL, *runtime_dir = NULL, *home = NULL;
+    const char *state_home = NULL, *runtime_dir = NULL, *config_home = NULL, *home = NULL;
     sg_options.given = sg_options.first_pid != 0 ? SG_GIVEN_FIRST : 0;
-    if (first != NULL && is_typed_limit(environment, first))
-        sg_options.given |= SG_GIVEN_TYPED_LIMIT;
+    if (first != NULL)
+        sg_options.given |= read_origin(environment, first);
     for (char *const *entry = environment; *entry != NULL; entry++) {
         if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
             sg_options.given |= read_variable(*entry, may_report && sg_options.first_pid == 0);
@@ -518,8 +520,11 @@ static void read_all(char *const *environment)
         else if ((*entry)[0] == 'X') {
             state_home = state_home != NULL ? state_home : value_of(*entry, "XDG_STATE_HOME");
             runtime_dir = runtime_dir != NULL ? runtime_dir : value_of(*entry, "XDG_RUNTIME_DIR");
+            config_home = config_home != NULL ? config_home : value_of(*entry, "XDG_CONFIG_HOME");
         }
     }
+    if (config_home != NULL && config_home[0] == '/')
+        sg_options.given |= SG_GIVEN_CONFIG_HOME;
     if (sg_options.large.is_set)
         resolve_large();
     if (sg_options.reserve.is_set && may_report && sg_options.first_pid == 0)

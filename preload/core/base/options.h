@@ -22,6 +22,11 @@ enum { SG_PATH_CAPACITY = 1024 };
 /* In sg_options.given: the user has typed --limit, from which the launcher made the variable. */
 #define SG_GIVEN_TYPED_LIMIT (UINT32_C(1) << 30)
 
+/* In sg_options.given: the limit is of the user's file of defaults, from which a launcher may have made the variable;
+ * that file is in $XDG_CONFIG_HOME. */
+#define SG_GIVEN_FILE_LIMIT (UINT32_C(1) << 29)
+#define SG_GIVEN_CONFIG_HOME (UINT32_C(1) << 28)
+
 struct sg_options {
     struct sg_size reserve;
     struct sg_size limit;

@@ -263,16 +263,42 @@ print(sparkguard.explain(MemoryError()))
     ],
 )
 def test_the_next_step_after_a_refusal_is_worded_as_the_limit_was_given(tools, tmp_path, words, variable, said):
-    """By the library and by the Python package."""
+    steps = steps_after_a_refusal(tools, tmp_path, words, variable)
+    assert [re.sub(r"\d+\.\dM$", "", step) for step in steps] == [said, said], steps
+
+
+@pytest.mark.parametrize(
+    "words, variables, said",
+    [
+        ("sparkguard ASK", {}, "limit=N in ~/.config/sparkguard.conf"),
+        ("ASK", {"LD_PRELOAD": "LIBRARY"}, "limit=N in ~/.config/sparkguard.conf"),
+        ("sparkguard sh -c 'sparkguard ASK'", {}, "limit=N in ~/.config/sparkguard.conf"),
+        ("sparkguard ASK", {"XDG_CONFIG_HOME": "FOLDER/.config"}, "limit=N in $XDG_CONFIG_HOME/sparkguard.conf"),
+        ("ASK", {"LD_PRELOAD": "LIBRARY", "XDG_CONFIG_HOME": "FOLDER/.config"}, "limit=N in $XDG_CONFIG_HOME/sparkguard.conf"),
+        ("sparkguard --limit 48M ASK", {}, "--limit N"),
+        ("sparkguard ASK", {"SPARKGUARD_LIMIT": "48M"}, "SPARKGUARD_LIMIT=N"),
+        ("sparkguard sh -c 'SPARKGUARD_LIMIT=48M exec ASK'", {}, "SPARKGUARD_LIMIT=N"),
+    ],
+)
+def test_the_next_step_names_the_users_file_where_the_limit_is_of_that(tools, tmp_path, words, variables, said):
+    (tmp_path / ".config").mkdir()
+    (tmp_path / ".config/sparkguard.conf").write_text("limit = 64M\n")
+    there = {"LIBRARY": str(tools / "libsparkguard.so"), "FOLDER": str(tmp_path)}
+    variables = {name: re.sub("LIBRARY|FOLDER", lambda found: there[found[0]], value) for name, value in variables.items()}
+    steps = steps_after_a_refusal(tools, tmp_path, words, None, HOME=str(tmp_path), **variables)
+    assert [re.sub(r"\d+\.\dM", "N", step) for step in steps] == [said, said], steps
+
+
+def steps_after_a_refusal(tools, tmp_path, words, variable, **more):
+    """What is to be tried, by the library and by the Python package."""
     if replaces_malloc(tools) and words.count("sparkguard") > 1:
         pytest.skip("a launcher of this build cannot run under the guard")
     (tmp_path / "ask.py").write_text(ASK)
     package = Path(__file__).resolve().parents[3] / "tools/python"
     there = {"SPARKGUARD_DIR": str(tmp_path / "live"), "PYTHONPATH": str(package), "PATH": f"{tools}:/usr/bin:/bin"}
     there |= {"SPARKGUARD_LIMIT": variable} if variable else {}
-    done = run(tools, *shlex.split(words.replace("ASK", "/usr/bin/python3 ask.py")), cwd=tmp_path, **there)
-    steps = re.findall(r"^try: (.+?)\d+\.\dM; a limit of", done.stdout + done.stderr, re.MULTILINE)
-    assert steps == [said, said], done
+    done = run(tools, *shlex.split(words.replace("ASK", "/usr/bin/python3 ask.py")), cwd=tmp_path, **there, **more)
+    return re.findall(r"^try: (.+?); a limit of", done.stdout + done.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from lib.machine import GIB, LEFT, MIB, meminfo, needs_root, take
@@ -111,6 +112,22 @@ def test_refusal_names_the_file(place, bounds):
     bounds("limit=3G")
     place.take("malloc 4G")
     assert "3.0 GiB this job may hold (/etc/sparkguard.conf)" in take.done.stderr
+
+
+def test_python_is_told_to_ask_who_keeps_the_file(place, bounds):
+    """Not for a limit of the user's own, which is smaller than the bound."""
+    bounds("limit=3G")
+    text = f"""
+sys.path.insert(0, {str(Path(__file__).resolve().parents[3] / "tools/python")!r})
+import sparkguard
+malloc(4 * GIB)
+print(sparkguard.explain(MemoryError()), file=sys.stderr)
+"""
+    for env, step in ({}, "a smaller request, or ask who keeps /etc/sparkguard.conf; "), ({"SPARKGUARD_LIMIT": "1G"}, "SPARKGUARD_LIMIT=4."):
+        player = place.player(text, {"PATH": f"{place.guard.build}:/usr/bin:/bin", **env})
+        _, stderr = player.process.communicate("\n", timeout=60)
+        of_library, of_python = [line for line in stderr.splitlines() if line.startswith("try: ")]
+        assert of_library.startswith(f"try: {step}") and of_python.startswith(f"try: {step}"), stderr
 
 
 def test_refusal_for_the_reserve_names_the_file(place, bounds):

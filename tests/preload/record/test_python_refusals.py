@@ -168,6 +168,9 @@ def test_explain_is_two_lines_about_a_refusal_and_none_for_others(python):
 @pytest.mark.parametrize(
     "reason, missing, limit, step",
     [
+        ("limit by bound", 100 << 20, GIB, "a smaller request, or ask who keeps /etc/sparkguard.conf; a limit of 1.1 GiB would have been enough for this request"),
+        ("limit by bound", None, GIB, "a smaller request, or ask who keeps /etc/sparkguard.conf"),
+        ("limit by set", 100 << 20, GIB, "sparkguard --set train limit=1.1G; a limit of 1.1 GiB would have been enough for this request"),
         ("limit", 100 << 20, GIB, "SPARKGUARD_LIMIT=1.1G; a limit of 1.1 GiB would have been enough for this request"),
         ("limit", 1, GIB, "SPARKGUARD_LIMIT=1.1G; a limit of 1.1 GiB would have been enough for this request"),
         ("limit", 1, GIB + (60 << 20), "SPARKGUARD_LIMIT=1085M; a limit of 1085 MiB would have been enough for this request"),
@@ -183,10 +186,24 @@ def test_the_next_step_has_the_size_that_would_have_been_enough(reason, missing,
 import datetime
 from sparkguard import Refusal
 from sparkguard._refusals import _next_step
-print(_next_step(Refusal(datetime.datetime.now(), "malloc", "heap", 8 << 30, {reason!r}, 0, {missing}, {limit})))
+reason, _, limit_by = {reason!r}.partition(" by ")
+print(_next_step(Refusal(datetime.datetime.now(), "malloc", "heap", 8 << 30, reason, 0, {missing}, {limit}, limit_by or "option")))
 """
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(PACKAGE)}, capture_output=True, text=True, check=True)
+    env = {"PYTHONPATH": str(PACKAGE), "SPARKGUARD_LIMIT": "1G", "SPARKGUARD_JOB": "train"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout == step + "\n"
+
+
+def test_the_next_step_within_a_limit_set_meanwhile_is_another(python):
+    text = """
+import subprocess
+bytearray(32 << 20)  # on record from now on
+subprocess.run(["sparkguard", "--set", "train", "limit=512M"], check=True)
+print(sparkguard.explain(caught(Odd, True)))
+"""
+    done = python(text, SPARKGUARD_JOB="train")
+    (of_library,) = [line for line in done.stderr.splitlines() if line.startswith("try: ")]
+    assert done.said[-1] == of_library and of_library.startswith("try: sparkguard --set train limit=8."), done
 
 
 def test_a_refusal_names_the_line_of_the_program_that_asked(guard, build, tmp_path):

@@ -39,6 +39,7 @@ class Refusal:
     usable_bytes: Optional[int]  # at that time, by the rule that refused: the room in a limit, else with the reserve in it
     missing_bytes: Optional[int] = None  # how much more would have been enough for it: of the limit, the machine or the device
     limit_bytes: Optional[int] = None  # of the job
+    limit_by: str = "option"  # what set it: "option", variable and file included, "set" (sparkguard --set), "bound" (the administrator)
 
     def __str__(self) -> str:
         word = "of room" if self.reason == "limit" else "usable"
@@ -83,22 +84,33 @@ def _limit_up(size: int, limit: int) -> str:
     return f"{-(-size // (1 << 10 * unit))} {'BKMGTP'[unit]}{'iB' if unit else ''}"
 
 
-def _limit_setting() -> str:
-    """Returns what the user typed before the limit: the option of the launcher, which hands it on, or the variable."""
-    _, typed, value = os.environ.get("SPARKGUARD_JOB_FIRST", "").partition(" --limit=")
-    return "--limit " if typed and value == os.environ.get("SPARKGUARD_LIMIT") else "SPARKGUARD_LIMIT="
+def _limit_setting(refusal: Refusal) -> tuple[str, str]:
+    """Returns what stands before and after a limit where it was set.
+
+    By an option, which the launcher hands on, by the user's file of defaults, by the variable, or while the job ran.
+    """
+    if refusal.limit_by == "set":
+        return f"sparkguard --set {os.environ.get('SPARKGUARD_JOB', 'JOB')} limit=", ""
+    first, own = os.environ.get("SPARKGUARD_JOB_FIRST", ""), os.environ.get("SPARKGUARD_LIMIT")
+    if own and first.endswith(f" --limit={own}"):
+        return "--limit ", ""
+    if own and not first.endswith(f" sparkguard.conf:limit={own}"):
+        return "SPARKGUARD_LIMIT=", ""
+    has_folder = os.environ.get("XDG_CONFIG_HOME", "").startswith("/")
+    return "limit=", " in $XDG_CONFIG_HOME/sparkguard.conf" if has_folder else " in ~/.config/sparkguard.conf"
 
 
 def _next_step(refusal: Refusal) -> str:
     """Returns what to try next, with what would have been enough, as the library's own second line has it."""
     missing, limit = refusal.missing_bytes, refusal.limit_bytes
     if refusal.reason == "limit":
-        setting = _limit_setting()
+        before, after = _limit_setting(refusal)
+        bound = "a smaller request, or ask who keeps /etc/sparkguard.conf" if refusal.limit_by == "bound" else None
         if missing is None or limit is None:
-            return f"a larger {setting[:-1]}"
+            return bound or f"a larger {before[:-1]}{after}"
         enough = _limit_up(limit + missing, limit)
         number, unit = enough.split()
-        return f"{setting}{number}{unit[0]}; a limit of {enough} would have been enough for this request"
+        return f"{bound or before + number + unit[0] + after}; a limit of {enough} would have been enough for this request"
     is_device = refusal.reason == "device"
     step = "a smaller batch" if is_device else "a smaller batch, or end another program"
     if not missing:
@@ -183,10 +195,17 @@ def explain(error: BaseException) -> Optional[str]:
     return f"{found[-1]}{where}; see sparkguard-report {os.getpid()}\ntry: {_next_step(found[-1])}"
 
 
-def _refusal(entry: dict[str, Any], limit: Optional[int]) -> Refusal:
+def _limit_by(job: dict[str, Any]) -> str:
+    """Returns what set the limit of a job."""
+    if job.get("limit_bounded_by"):
+        return "bound"
+    return "set" if job["set_limit_bytes"] and job["set_limit_bytes"] == job["limit_bytes"] else "option"
+
+
+def _refusal(entry: dict[str, Any], limit: Optional[int], limit_by: str) -> Refusal:
     time = datetime.fromisoformat(entry["time"].replace("Z", "+00:00"))
     fields = {name: entry[name] for name in ("call", "domain", "size_bytes", "reason", "usable_bytes")}
-    return Refusal(time, **fields, missing_bytes=entry.get("missing_bytes"), limit_bytes=limit)
+    return Refusal(time, **fields, missing_bytes=entry.get("missing_bytes"), limit_bytes=limit, limit_by=limit_by)
 
 
 def _recorded() -> list[Refusal]:
@@ -202,8 +221,8 @@ def _recorded() -> list[Refusal]:
     except (OSError, subprocess.SubprocessError, ValueError, MemoryError):
         return []
     # Of the processes that had this number, the one that runs is this.
-    own = [(job["limit_bytes"], each) for job in jobs for each in job["processes"] if each["state"] == "running"]
+    own = [(job, each) for job in jobs for each in job["processes"] if each["state"] == "running"]
     if not own or own[-1][1]["mode"] == "observe":
         return []
-    limit, process = own[-1]
-    return [_refusal(entry, limit) for entry in process["refusals"]]
+    job, process = own[-1]
+    return [_refusal(entry, job["limit_bytes"], _limit_by(job)) for entry in process["refusals"]]
