@@ -153,24 +153,25 @@ static uint64_t *entry_word(struct sg_registry_entry *entry, enum sg_sum sum)
 #define TRANSIT (UINT64_C(1) << 32 | 1)
 #define UNDER_WAY(transit) ((uint32_t)(transit))
 
-/* Changes that this thread is in the middle of: more than one in a signal handler. */
+/* (atomic) Changes that this thread is in the middle of: more than one in a signal handler. Only this thread uses it, and
+ * for its handlers the compiler must not drop the stores around a change: GCC 12 does so to plain ones under TSan. */
 static SG_THREAD_LOCAL uint32_t changing;
 
 static void begin_change(void)
 {
-    changing++;
+    sg_store_relaxed(&changing, sg_load_relaxed(&changing) + 1);
     sg_fetch_add(&flight.transit, TRANSIT);
 }
 
 static void end_change(void)
 {
     sg_fetch_sub(&flight.transit, UINT64_C(1));
-    changing--;
+    sg_store_relaxed(&changing, sg_load_relaxed(&changing) - 1);
 }
 
 bool sg_entry_is_changing(void)
 {
-    return changing != 0;
+    return sg_load_relaxed(&changing) != 0;
 }
 
 void sg_entry_lower_managed_missing(uint64_t bytes)
@@ -370,6 +371,6 @@ void sg_entry_atfork_child_sums(void)
 {
     memset(&flight, 0, sizeof flight);
     memset(promise_words, 0, sizeof promise_words);
-    flight.transit = changing; /* the interrupted call ends them */
+    flight.transit = sg_load_relaxed(&changing); /* the interrupted call ends them */
     memset(&sg_entry_alone, 0, sizeof sg_entry_alone);
 }

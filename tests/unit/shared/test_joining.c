@@ -20,10 +20,12 @@ static uint64_t second_later_ns(void)
 #undef sg_clock_ns
 
 static sigjmp_buf way_out;
+static volatile bool handler_saw_change;
 
 static void leave(int number)
 {
     (void)number;
+    handler_saw_change = sg_entry_is_changing();
     siglongjmp(way_out, 1);
 }
 
@@ -53,10 +55,18 @@ CHILD_TEST(after_some_tries_a_change_that_never_ends_is_taken_as_finished)
     CHECK_EQUAL(sg_entry_own()->slot.promised_bytes, GIB);
 }
 
+CHILD_TEST(a_handler_in_the_midst_of_a_change_sees_it)
+{
+    CHECK(!sg_entry_is_changing());
+    begin_change_for_ever(GIB);
+    CHECK(handler_saw_change);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_some_tries_a_change_that_never_ends_is_taken_as_finished),
+        cmocka_unit_test(a_handler_in_the_midst_of_a_change_sees_it),
     };
     return cmocka_run_group_tests_name("joining", tests, NULL, NULL);
 }
