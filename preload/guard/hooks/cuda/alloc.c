@@ -113,40 +113,12 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
 
 /* ---- registered memory: the program's own memory, shown beside what counts --------------------------------------- */
 
-/* Most of it has been judged. What pinning makes resident without a promise, and page cache that it pins, is judged
- * here, as mlock judges them. */
-struct registration {
-    struct sg_cuda_call call;
-    struct sg_request cache;
-};
-
-/* Opened already. False: refused, and the call is closed. */
-static bool begin_registration(struct registration *registration, enum sg_hook hook, uintptr_t begin, uint64_t bytes)
+/* What registration makes resident without a promise, such as pages of a MAP_NORESERVE mapping. Page cache stays
+ * reclaimable on a GB10 (docs/assumptions.md), and the rest has been judged. */
+static uint64_t absent_bytes(const struct sg_cuda_call *call, uintptr_t begin, uint64_t bytes)
 {
-    struct sg_cuda_call *call = &registration->call;
-    uint64_t absent_bytes = 0, cache_bytes = 0;
-    if (call->is_counted && bytes != 0 && sg_block_table_find(&sg_tracker_registered, begin) == 0)
-        sg_mmap_find_pinned(begin, bytes, &absent_bytes, &cache_bytes);
-    registration->cache = (struct sg_request){.domain = SG_DOMAIN_MAPPED};
-    if (!sg_cuda_begin_open(call, hook, SG_DOMAIN_MAPPED, absent_bytes))
-        return false;
-    if (cache_bytes == 0 || !call->is_placed)
-        return true;
-    registration->cache.size_bytes = cache_bytes;
-    registration->cache.wording.call = call->request.wording.call;
-    if (sg_admission_ask(&registration->cache))
-        return true;
-    sg_cuda_end(call, 0);
-    return false;
-}
-
-static void end_registration(struct registration *registration, bool is_done)
-{
-    if (is_done && registration->call.request.size_bytes != 0) /* before the bytes leave flight */
-        sg_ledger_open_sparse(registration->call.request.size_bytes);
-    if (registration->cache.size_bytes != 0)
-        sg_admission_settle(&registration->cache, 0);
-    sg_cuda_end(&registration->call, 0);
+    bool may_grow = call->is_counted && bytes != 0 && sg_block_table_find(&sg_tracker_registered, begin) == 0;
+    return may_grow ? sg_mmap_pinned_bytes(begin, bytes) : 0;
 }
 
 /* Enters registered memory and adds it to registered_bytes, which the tools show beside the live bytes. */
@@ -166,14 +138,16 @@ static void record_registration(const struct sg_cuda_call *call, uint64_t addres
 }
 
 #define REGISTER(name, p, bytes, flags) \
-    struct registration registration; \
-    sg_cuda_open(&registration.call); \
-    if (!begin_registration(&registration, SG_HOOK_##name, (uintptr_t)(p), bytes)) \
-        return registration.call.answer; \
+    struct sg_cuda_call call; \
+    sg_cuda_open(&call); \
+    if (!sg_cuda_begin_open(&call, SG_HOOK_##name, SG_DOMAIN_MAPPED, absent_bytes(&call, (uintptr_t)(p), bytes))) \
+        return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, p, bytes, flags); \
-    if (sg_cuda_took(&registration.call, result)) \
-        record_registration(&registration.call, (uintptr_t)(p), bytes); \
-    end_registration(&registration, result == CUDA_SUCCESS); \
+    if (sg_cuda_took(&call, result)) \
+        record_registration(&call, (uintptr_t)(p), bytes); \
+    if (result == CUDA_SUCCESS && call.request.size_bytes != 0) /* before the bytes leave flight */ \
+        sg_ledger_open_sparse(call.request.size_bytes); \
+    sg_cuda_end(&call, 0); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)

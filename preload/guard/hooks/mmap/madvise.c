@@ -253,12 +253,10 @@ static void settle_lock(struct lock_request *request, bool is_done)
     settle(&request->absent, is_done);
 }
 
-void sg_mmap_find_pinned(uintptr_t begin, uint64_t length, uint64_t *absent_bytes, uint64_t *cache_bytes)
+uint64_t sg_mmap_pinned_bytes(uintptr_t begin, uint64_t length)
 {
-    bool is_known = sg_load_relaxed(&sg_tracker_maps.chunk_count) != 0, is_large = length >= sg_options.large_bytes;
-    uint64_t bytes = is_known || is_large ? pages_of(&begin, length) : 0;
-    *absent_bytes = bytes != 0 && is_known ? sg_mmap_absent_bytes(begin, bytes, true) : 0;
-    *cache_bytes = bytes != 0 && is_large ? sg_mmap_unlocked_file_bytes(begin, begin + bytes, false) : 0;
+    uint64_t bytes = sg_load_relaxed(&sg_tracker_maps.chunk_count) != 0 ? pages_of(&begin, length) : 0;
+    return bytes != 0 ? sg_mmap_absent_bytes(begin, bytes, true) : 0;
 }
 
 SG_EXPORT int mlock(const void *address, size_t length)

@@ -6,9 +6,8 @@
 
 #include <stdint.h>
 
-/* What pinning `length` bytes at `begin` for a device would take: *absent_bytes become resident without a promise, and
- * *cache_bytes of page cache can be reclaimed no more, which are 0 where less than LARGE is pinned. Any thread, in a
- * call that counts. Takes sg_tracker_maps_lock. */
-void sg_mmap_find_pinned(uintptr_t begin, uint64_t length, uint64_t *absent_bytes, uint64_t *cache_bytes);
+/* How many bytes become resident without a promise when `length` bytes at `begin` are pinned for a device. Any thread,
+ * in a call that counts. Takes sg_tracker_maps_lock. */
+uint64_t sg_mmap_pinned_bytes(uintptr_t begin, uint64_t length);
 
 #endif
