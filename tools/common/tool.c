@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 int tool_memory_status = 125;
 void (*tool_without_memory)(void);
@@ -105,6 +106,23 @@ void tool_begin(char **argv, int usage_status)
     signal(SIGPIPE, SIG_DFL); /* even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
+}
+
+static bool is_parsing;
+
+/* argp ends the program itself after --help and --version. */
+static void check_help(void)
+{
+    if (is_parsing && tool_close_output(program_invocation_short_name, "", 0) != 0)
+        _exit(TOOL_UNWRITTEN);
+}
+
+int tool_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input)
+{
+    is_parsing = atexit(check_help) == 0;
+    int result = argp_parse(parser, argc, argv, flags, NULL, input);
+    is_parsing = false;
+    return result;
 }
 
 int tool_close_output(const char *tool, const char *what, int status)

@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     tool_begin(argv, DOCTOR_EXIT_USAGE);
     style_wrap_messages();
     tool_memory_status = TOOL_UNWRITTEN;
-    if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
+    if (tool_parse(&parser, argc, argv, 0, &request) != 0) {
         suggest_option("sparkguard-doctor", &parser, argv);
         return DOCTOR_EXIT_USAGE;
     }

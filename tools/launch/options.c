@@ -13,6 +13,7 @@
 #include "common/bad_value.h"
 #include "model/defaults.h"
 #include "common/text.h"
+#include "common/tool.h"
 #include "common/env_check.h"
 #include "common/option.h"
 #include "common/suggest.h"
@@ -272,7 +273,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
             "it could not be told. With --set: 0 it is set, 1 no such "
             "job runs, 3 not allowed.",
     };
-    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */
+    if (tool_parse(&parser, argc, argv, ARGP_IN_ORDER, launch) != 0) { /* argp has printed the reason */
         if (argc > 1 && launch_subcommand_is_option(argv[1]) && (argc == 2 || strcmp(argv[1], "--report") != 0))
             fprintf(stderr, "sparkguard: did you mean: sparkguard %s\n", argv[1] + 2);
         else

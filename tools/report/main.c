@@ -302,7 +302,7 @@ int main(int argc, char **argv)
     tool_memory_status = REPORT_UNTRUSTED;
     request.directories = tool_allocate((size_t)argc, sizeof *request.directories);
     request.scope.directories = request.directories;
-    if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
+    if (tool_parse(&parser, argc, argv, 0, &request) != 0) {
         suggest_option("sparkguard-report", &parser, argv);
         return REPORT_USAGE;
     }

@@ -13,6 +13,7 @@
 #include "common/option.h"
 #include "common/suggest.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 enum { KEY_EXPORT = 256, KEY_TIMEOUT, KEY_MARGIN, KEY_CLEAN, KEY_LARGE };
 
@@ -151,7 +152,7 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv)
     *sweep = (struct sweep){
         .clean_ns = INT64_C(60) * 1000000000, .lock_fd = -1, .total_bytes = SG_UNKNOWN, .reserve_bytes = SG_UNKNOWN};
     (void)sg_parse_size("5%", &sweep->large);
-    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, sweep) != 0) { /* getopt(3) has printed the reason */
+    if (tool_parse(&parser, argc, argv, ARGP_IN_ORDER, sweep) != 0) { /* getopt(3) has printed the reason */
         suggest_option("sparkguard-sweep", &parser, argv);
         exit(SWEEP_USAGE);
     }

@@ -97,6 +97,15 @@ def test_a_tool_that_computes_with_a_wrong_variable_says_what_it_uses_instead(to
     assert "SPARKGUARD_" not in run(tools, tool, *arguments, SPARKGUARD_RESERVE="", SPARKGUARD_LIMIT="64G").stderr
 
 
+@pytest.mark.parametrize("tool", ["sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor"])
+@pytest.mark.parametrize("option", ["--help", "--usage", "--version"])
+def test_a_help_that_cannot_be_written_is_a_failure(tools, tool, option):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(tools / tool), option], env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (3, f"{tool}: cannot write: No space left on device\n")
+    assert run(tools, tool, option).returncode == 0
+
+
 @pytest.mark.parametrize("tool, option", [("sparkguard-report", "--watch"), ("sparkguard-sweep", "--load")])
 def test_a_wrong_value_steers_no_terminal(tools, tool, option):
     done = run(tools, tool, f"{option}=\x1b[31m")
