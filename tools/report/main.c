@@ -113,6 +113,8 @@ static error_t check_forms(const struct request *request)
         return refuse_argument("--json, --csv, --prometheus, --watch, --plot and --html", "exclude each other");
     if (request->output_path != NULL && (is_watch || is_plot || is_page))
         return refuse_argument("--output", "cannot be used with --watch, --plot or --html");
+    if (request->scope.job != NULL && request->scope.job[0] == '\0')
+        return refuse_value("--job", "", "not a name", "train-7b");
     return 0;
 }
 
@@ -133,6 +135,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
                                 "2h, or 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
         return 0;
     case KEY_DIR:
+        if (argument[0] == '\0')
+            return refuse_value("--dir", argument, "not a directory", "/dev/shm/sparkguard-1000");
         request->directories[request->scope.directory_count++] = argument;
         return 0;
     case KEY_PLOT:

@@ -63,7 +63,7 @@ def test_the_sentence_about_each_wrong_value_is_golden(tools):
 
 
 OTHERS = {
-    "sparkguard-report": ["--watch=soon", "--watch=0.01", "--since=lately", "--plot=run.png", "--plot=", "--html=page", "--output=", "4294967296", "0"],
+    "sparkguard-report": ["--watch=soon", "--watch=0.01", "--since=lately", "--plot=run.png", "--plot=", "--html=page", "--output=", "--dir=", "--job=", "4294967296", "0"],
     "sparkguard-sweep": ["--context=x", "--context=0", "--batch=1e9", "--kv-dtype=fp5", "--dtype=fp8", "--load=fast", "--param=n"],
 }
 SENTENCE = re.compile(r"[\w-]+: (?:--?[\w-]+|PID|SPARKGUARD_\w+)=[^:]*: [^;]+; (?:for example |use one of )[^;]+; (?:the program is not started|nothing is \w+)")
