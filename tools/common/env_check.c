@@ -19,6 +19,10 @@ const char *env_check_fault(enum sg_option option, const char *value)
 {
     if (sg_option_table[option].kind == SG_KIND_SIZE && sg_is_beyond_all(value))
         return "more than 100%";
+    if (sg_option_table[option].kind == SG_KIND_PATH && value[0] == '/')
+        return "longer than 1023 bytes";
+    if (sg_option_table[option].kind == SG_KIND_TEXT && strlen(value) > 63)
+        return "longer than 63 bytes";
     return kind_words[sg_option_table[option].kind];
 }
 

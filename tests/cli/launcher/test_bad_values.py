@@ -97,6 +97,15 @@ def test_a_tool_that_computes_with_a_wrong_variable_says_what_it_uses_instead(to
     assert "SPARKGUARD_" not in run(tools, tool, *arguments, SPARKGUARD_RESERVE="", SPARKGUARD_LIMIT="64G").stderr
 
 
+@pytest.mark.parametrize(
+    "option, longest, fault", [("dir", "/" + 1022 * "d", "longer than 1023 bytes"), ("history", "/" + 1022 * "h", "longer than 1023 bytes"), ("job", 31 * "\u00e4" + "x", "longer than 63 bytes")]
+)
+def test_a_value_that_is_too_long_is_called_so(tools, option, longest, fault):
+    assert run(tools, "sparkguard", "-q", f"--{option}={longest}", "true", SPARKGUARD_DISABLE="1").returncode == 0
+    done = run(tools, "sparkguard", "-q", f"--{option}={longest}x", "true")
+    assert done.returncode == 2 and f": {fault}; for example " in done.stderr
+
+
 @pytest.mark.parametrize("tool", ["sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor"])
 @pytest.mark.parametrize("option", ["--help", "--usage", "--version"])
 def test_a_help_that_cannot_be_written_is_a_failure(tools, tool, option):
