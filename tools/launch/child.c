@@ -70,12 +70,27 @@ static void hand_on_first(const struct launch *launch)
     setenv(SG_VARIABLE_FIRST, first, 1);
 }
 
+/* The library writes the score too, in each program, and leaves it to the launcher to tell a failure once. */
+static void set_oom_score(void)
+{
+    const char *score = getenv(sg_option_table[SG_OPTION_OOM_SCORE_ADJ].variable);
+    if (score == NULL || score[0] == '\0')
+        return;
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, score, strlen(score)) < 0)
+        fputs("sparkguard: cannot write /proc/self/oom_score_adj (SPARKGUARD_OOM_SCORE_ADJ)\n", stderr);
+    if (fd >= 0)
+        close(fd);
+}
+
 /* Runs in the child up to exec. A failed exec reports its errno through failure_pipe. */
 static void become_program(struct launch *launch, const struct watch *watch, int failure_pipe)
 {
     name_job(launch, getpid());
     setenv(sg_option_table[SG_OPTION_JOB].variable, launch->job, 1);
     hand_on_first(launch);
+    if (launch->may_guard && (launch->is_new_job || launch->value[SG_OPTION_OOM_SCORE_ADJ] != NULL))
+        set_oom_score();
     sigaction(SIGCHLD, &watch->child_before, NULL);
     sigprocmask(SIG_SETMASK, &watch->mask_before, NULL);
     if (launch->claim.is_wanted)

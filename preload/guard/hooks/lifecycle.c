@@ -336,6 +336,7 @@ static void begin_job(void)
         (void)setenv(name[i], value[i], 1);
 }
 
+/* A failure is told once a job: by the first program, or by the launcher that has written it before. */
 static void set_oom_score(int64_t score)
 {
     char number[24];
@@ -347,7 +348,7 @@ static void set_oom_score(int64_t score)
     long written = fd >= 0 ? sg_file_write((int)fd, number, text.length) : fd;
     if (fd >= 0)
         (void)sg_sys_close((int)fd);
-    if (written < 0)
+    if (written < 0 && (sg_options.given & SG_GIVEN_FIRST) == 0)
         sg_log_line("sparkguard: cannot write /proc/self/oom_score_adj (SPARKGUARD_OOM_SCORE_ADJ)");
 }
 

@@ -1,6 +1,7 @@
 """A wrong value of any option, in the environment or on a command line: one kind of sentence, which says what was given,
 what is wrong, a good example and what happens now. All of them are in golden/bad_values.txt."""
 
+import ctypes
 import os
 import re
 import subprocess
@@ -113,6 +114,30 @@ def test_a_help_that_cannot_be_written_is_a_failure(tools, tool, option):
         done = subprocess.run([str(tools / tool), option], env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (3, f"{tool}: cannot write: No space left on device\n")
     assert run(tools, tool, option).returncode == 0
+
+
+def drop_sys_resource():
+    ctypes.CDLL(None).prctl(24, 24, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_RESOURCE; a user has no such right anyway
+
+
+@pytest.mark.parametrize("start", [[], ["sparkguard", "-q"]])
+def test_a_score_that_cannot_be_written_is_told_once_a_job(tools, tmp_path, start):
+    if int(Path("/proc/self/oom_score_adj").read_text()) == -1000:
+        pytest.skip("has this score already")
+    preload = {} if start else {"LD_PRELOAD": str(tools / "libsparkguard.so")}
+    env = environment(**preload, SPARKGUARD_OOM_SCORE_ADJ="-1000", SPARKGUARD_DIR=str(tmp_path / "live"))
+    command = [*(str(tools / word) if word == "sparkguard" else word for word in start), "/bin/sh", "-c", "/bin/true; /bin/true; exec /bin/true"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, preexec_fn=drop_sys_resource)
+    assert (done.returncode, done.stderr) == (0, "sparkguard: cannot write /proc/self/oom_score_adj (SPARKGUARD_OOM_SCORE_ADJ)\n")
+
+
+@pytest.mark.parametrize("start", [[], ["sparkguard", "-q"]])
+def test_each_program_of_a_job_has_the_score(tools, tmp_path, start):
+    preload = {} if start else {"LD_PRELOAD": str(tools / "libsparkguard.so")}
+    env = environment(**preload, SPARKGUARD_OOM_SCORE_ADJ="1000", SPARKGUARD_DIR=str(tmp_path / "live"))
+    command = [*(str(tools / word) if word == "sparkguard" else word for word in start), "/bin/sh", "-c", "cat /proc/self/oom_score_adj; cat /proc/$$/oom_score_adj"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1000\n1000\n", "")
 
 
 @pytest.mark.parametrize("tool, option", [("sparkguard-report", "--watch"), ("sparkguard-sweep", "--load")])
