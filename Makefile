@@ -188,7 +188,7 @@ $(BUILD)/man/libsparkguard.7: docs/man/libsparkguard.7.in include/options.def in
 	$(SAY) MAN $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) -E -P -x c '-DSG_OPTION(ID,f,n,kind,fallback,example,help)=SPARKGUARD_##ID kind fallback example help' include/options.def | \
-	    awk -F '"' 'BEGIN {value["SIZE"] = "Ar SIZE"; value["SECONDS"] = "Ar SECONDS"; value["NUMBER"] = "Ar NUMBER"; \
+	    awk -F '"' 'BEGIN {value["SIZE"] = "Ar SIZE"; value["TIME"] = "Ar TIME"; value["NUMBER"] = "Ar NUMBER"; \
 	            value["TEXT"] = "Ar NAME"; value["PATH"] = "Ar DIR"} \
 	        {split($$1, word, " "); choice = $$4; gsub(/\|/, " | ", choice); value["CHOICE"] = "Cm " choice; \
 	            print ".It Ev " word[1] " Ns = Ns " value[word[2]]; print $$6; if ($$2 != "") print ".Pq default: " $$2}' >$@.list

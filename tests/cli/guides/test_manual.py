@@ -17,6 +17,25 @@ def test_each_option_of_a_page_is_in_the_tools_help(build, tool):
     assert len(options) > 5 and options - known == set()
 
 
+def test_the_page_of_the_library_says_of_each_variable_what_it_takes(build):
+    """The list is made from include/options.def."""
+    text = (build / "man/libsparkguard.7").read_text()
+    values = dict(re.findall(r"^\.It Ev (SPARKGUARD_\w+) Ns = Ns *(.*)$", text, re.M))
+    assert len(values) >= 17 and [name for name, value in values.items() if not re.fullmatch(r"(Ar|Cm) \S.*", value)] == []
+
+
+@pytest.mark.parametrize("variable, default", [("DIR", "$XDG_RUNTIME_DIR/sparkguard, else /dev/shm/sparkguard-UID"), ("HISTORY", "~/.local/state/sparkguard")])
+def test_a_default_place_is_the_same_in_all_lists(build, variable, default):
+    """In the tables of the guides, the page of the library and the launcher's help."""
+    root = PAGES.parents[1]
+    for guide in ("README.md", "docs/reference.md"):
+        rows = re.findall(rf"^\| `SPARKGUARD_{variable}` \| ([^|]*) \|", (root / guide).read_text(), re.M)
+        assert [row.replace("`", "") for row in rows] in ([default], [] if variable == "HISTORY" else [default])
+    page = (build / "man/libsparkguard.7").read_text().split(f".It Ev SPARKGUARD_{variable} ")[1].split(".It Ev")[0]
+    text = subprocess.run([build / "sparkguard", "--help"], check=True, capture_output=True, text=True).stdout
+    assert f"({default})" in page and f"({default})" in " ".join(text.split())
+
+
 ALL = sorted(path.name.removesuffix(".in") for path in PAGES.glob("*.[1-8]*"))
 
 
