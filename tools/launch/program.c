@@ -146,6 +146,21 @@ bool launch_program_is_python(const char *name)
     return suffix != NULL && strcmp(suffix, ".py") == 0 && stat(name, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/* Returns what starts a script that cannot be executed itself, NULL if nothing is known to. */
+static const char *starter_of(const char *script)
+{
+    static const char *const starters[][2] = {{".sh", "sh"},   {".pl", "perl"},  {".js", "node"},
+                                              {".rb", "ruby"}, {".jl", "julia"}, {".R", "Rscript"}};
+    struct elf_facts facts;
+    if (elf_read(script, &facts) && !facts.is_elf && facts.script_line[0] != '\0')
+        return text_copy(facts.script_line + strspn(facts.script_line, " \t"), sizeof facts.script_line);
+    const char *suffix = strrchr(script, '.');
+    for (size_t i = 0; suffix != NULL && i < sizeof starters / sizeof *starters; i++)
+        if (strcmp(suffix, starters[i][0]) == 0)
+            return starters[i][1];
+    return NULL;
+}
+
 /* Returns the option for a word such as "limit=64G" or "SPARKGUARD_LIMIT=64G", NULL if it is none. */
 static char *option_of(const char *word)
 {
@@ -168,6 +183,9 @@ static char *probably_meant(const char *tool, const char *name, int failure)
     bool is_file = stat(name, &status) == 0 && S_ISREG(status.st_mode);
     if (launch_program_is_python(name))
         return text_format("%spython3 %s", before, name);
+    const char *starter = is_file && access(name, X_OK) != 0 ? starter_of(name) : NULL;
+    if (starter != NULL)
+        return text_format("%s%s %s", before, starter, name);
     char *option = is_launcher && failure == ENOENT ? option_of(name) : NULL;
     if (option != NULL)
         return text_format("sparkguard %s", option);

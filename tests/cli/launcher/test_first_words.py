@@ -115,6 +115,24 @@ def test_a_python_script_is_told_with_the_interpreter(tools, tmp_path, spelling,
     assert line.startswith(f"sparkguard: cannot run {spelling}: ") and line.endswith(f"; did you mean: sparkguard python3 {spelling}")
 
 
+@pytest.mark.parametrize("spelling", ["step", "./step"])
+@pytest.mark.parametrize(
+    "suffix, text, starter",
+    [(".sh", "echo ran\n", "sh"), (".sh", "#! /usr/bin/env bash\n", "/usr/bin/env bash"), ("", "#!/bin/sh -e\n", "/bin/sh -e"), (".js", "1\n", "node"), (".R", "1\n", "Rscript")],
+)
+def test_another_script_is_told_with_what_starts_it(tools, tmp_path, suffix, text, starter, spelling):
+    (tmp_path / f"step{suffix}").write_text(text)
+    done = run(tools, "sparkguard", f"{spelling}{suffix}", "word", cwd=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode in (126, 127) and line.endswith(f"; did you mean: sparkguard {starter} {spelling}{suffix}")
+
+
+@pytest.mark.parametrize("name", ["model.gguf", "step.", "notes"])
+def test_nothing_is_proposed_for_a_file_that_is_no_script(tools, tmp_path, name):
+    (tmp_path / name).write_text("text\n")
+    assert "did you mean" not in run(tools, "sparkguard", name, cwd=tmp_path).stderr
+
+
 def test_a_program_of_this_folder_is_told_with_its_path(tools, tmp_path):
     (tmp_path / "serve").write_text("#!/bin/sh\n")
     (tmp_path / "serve").chmod(0o755)
