@@ -42,11 +42,25 @@ static bool find_option(const struct argp *parser, const char *name, struct near
     return false;
 }
 
+/* Returns whether an option is that of other tools for the memory that a program may have: -m, -m4g, --mem-limit. */
+static bool is_of_memory(const struct argp *parser, const char *argument)
+{
+    struct nearest nearest = {NULL, 1};
+    bool is_short =
+        strncmp(argument, "-m", 2) == 0 && (argument[2] == '\0' || strchr("0123456789", argument[2]) != NULL);
+    bool is_long = strncmp(argument, "--", 2) == 0 && strstr(argument, "mem") != NULL;
+    return (is_short || is_long) && find_option(parser, "memory", &nearest);
+}
+
 void suggest_option(const char *tool, const struct argp *parser, char **argv)
 {
     for (char **argument = argv + 1; *argument != NULL && strcmp(*argument, "--") != 0; argument++) {
         if (strcmp(*argument, "-h") == 0) {
             fprintf(stderr, "%s: did you mean --help?\n", tool);
+            return;
+        }
+        if (is_of_memory(parser, *argument)) {
+            fprintf(stderr, "%s: did you mean --memory?\n", tool);
             return;
         }
         if (strncmp(*argument, "--", 2) != 0)

@@ -133,6 +133,13 @@ def test_nothing_is_proposed_for_a_file_that_is_no_script(tools, tmp_path, name)
     assert "did you mean" not in run(tools, "sparkguard", name, cwd=tmp_path).stderr
 
 
+@pytest.mark.parametrize("option", ["-m", "-m4g", "--mem=4G", "--mem-limit=4G", "--memory-limit", "--max-memory"])
+def test_another_tools_limit_of_memory_is_told_with_ours(tools, tmp_path, option):
+    done = run(tools, "sparkguard", option, "4G", "true", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.endswith("sparkguard: did you mean --memory?\n")
+    assert "did you mean --memory" not in run(tools, "sparkguard-doctor", option, cwd=tmp_path).stderr
+
+
 def test_a_program_of_this_folder_is_told_with_its_path(tools, tmp_path):
     (tmp_path / "serve").write_text("#!/bin/sh\n")
     (tmp_path / "serve").chmod(0o755)
