@@ -78,6 +78,8 @@ static bool parse_setting(struct order *order, const struct model *model, const 
         return false;
     }
     bad_value_warn_of_zero("sparkguard", names[which], value);
+    if (which != LIMIT) /* check_limit asks about that */
+        bad_value_warn_of_unit("sparkguard", names[which], value, "64G");
     uint64_t bytes = sg_size_of(size, base_of(model, which == LIMIT));
     *words[which] = bytes != 0 ? bytes : which != RESERVE ? SG_UNKNOWN : NO_RESERVE; /* 0: not set */
     return true;

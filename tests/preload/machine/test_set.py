@@ -200,6 +200,13 @@ def test_what_has_changed_is_said(place, change):
     assert change("limit=none").stdout.replace("→", "->").startswith("job job: limit 3.0 GiB -> none; it holds 1.0 GiB")
 
 
+def test_a_reserve_without_its_unit_is_asked_about(place, change):
+    place.holder("malloc 1G")
+    done = change("reserve=64")
+    assert done.stderr == "sparkguard: reserve=64 is 64 bytes; did you mean 64G?\n" and "-> 64 B" in done.stdout.replace("→", "->")
+    assert change("reserve=1G").stderr == ""
+
+
 @pytest.mark.parametrize(
     ("word", "why"),
     [
