@@ -54,7 +54,7 @@ class Engine:
         path.chmod(0o755)
         return path
 
-    def call(self, *words, timeout=120, check=False, stdin=subprocess.DEVNULL):
+    def call(self, *words, timeout=600, check=False, stdin=subprocess.DEVNULL):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SPARKGUARD_", "LD_PRELOAD"))}
         done = subprocess.run([str(word) for word in words], env={**clean, **self.environment()}, stdin=stdin,
                               capture_output=True, text=True, timeout=timeout)
