@@ -123,6 +123,14 @@ def test_a_folder_of_records_that_others_can_change_is_not_used(runtime, bundle)
     assert list(runtime.containers.iterdir()) == []
 
 
+def test_no_container_takes_the_place_of_anothers_record(runtime, bundle):
+    """Directories and records are side by side: who is called box.json had the directory where the record of box would be."""
+    runtime.create(bundle, name="box.json")
+    assert bundle.guarded() == "yes" and bundle.read()["mounts"][-1]["type"] == "tmpfs"
+    runtime.create(bundle, name="box")
+    assert runtime.record() is not None and runtime.mounted().keys() == {"box"}
+
+
 @pytest.mark.parametrize("name", ["../box", ".box", "a/b"])
 def test_an_id_that_is_a_path_gets_no_record(runtime, bundle, name):
     runtime.create(bundle, name=name)

@@ -56,7 +56,10 @@ int runtime_record_open_folder(const char *containers)
 
 bool runtime_record_is_name(const char *id)
 {
-    return id != NULL && id[0] != '\0' && id[0] != '.' && strchr(id, '/') == NULL && strlen(id) < 240;
+    const size_t length = id != NULL ? strlen(id) : 0, end = sizeof SUFFIX - 1;
+    /* A directory of a record's name would be in its place. */
+    bool is_record = length >= end && strcmp(id + length - end, SUFFIX) == 0;
+    return length > 0 && length < 240 && id[0] != '.' && strchr(id, '/') == NULL && !is_record;
 }
 
 /* Returns the name of a container's record; NULL if the id cannot be one. */

@@ -239,7 +239,7 @@ struct runtime_record {
 /* Opens the folder of records, and makes it and the one above it if they are not there. Returns -1 if it is missing or
  * not this user's alone. */
 int runtime_record_open_folder(const char *containers);
-/* Returns whether an id can be a file's name. */
+/* Returns whether an id can be the name of a directory beside the records: no path, and not a record's own name. */
 bool runtime_record_is_name(const char *id);
 /* Returns whether there is a record of another engine's container with the same id. `state` as in struct
  * runtime_record. */
