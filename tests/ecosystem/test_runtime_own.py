@@ -158,6 +158,17 @@ def test_the_containers_of_a_pod_share_one_directory(image, runtime, tmp_path, e
     assert source("guest", "../pod") == str(runtime.containers / "guest")
 
 
+def test_of_a_container_that_ran_as_another_user_nothing_is_left_under_its_id(runtime, bundle):
+    """Its files would keep the programs of the next one from sharing with each other."""
+    left = runtime.containers / "box/machine.ledger"
+    for uid, is_there in ((MEMBER, False), (MEMBER, True), (0, False)):
+        runtime.create(bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": uid})))  # noqa: B023
+        assert left.exists() == is_there and left.parent.stat().st_uid == uid and mount_of(bundle, OWN)["type"] == "bind"
+        left.write_text("x")
+        os.chown(left, uid, uid)
+    assert list(runtime.mounted()) == ["box"]
+
+
 def test_a_runtime_that_is_stopped_with_the_lock_holds_up_no_other(runtime, bundle):
     runtime.containers.mkdir(parents=True)
     with open(runtime.containers / ".lock", "wb") as lock:

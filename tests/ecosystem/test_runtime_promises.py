@@ -202,13 +202,24 @@ def test_the_host_counts_what_a_container_promises_until_that_is_killed(box, uid
     wait_until(lambda: box.counts(0))
 
 
-def test_the_promises_of_a_container_that_is_stopped_end(box):
+@pytest.mark.parametrize("how", ["stopped", "paused"])
+def test_the_promises_of_a_container_that_is_stopped_end(box, how):
     box.start("/bin/take", "malloc", "1G", "wait")
     wait_until(lambda: box.counts(GIB))
     first = box.first()
-    os.kill(first, signal.SIGSTOP)
+
+    def stop(is_on):
+        if how == "stopped":
+            os.kill(first, signal.SIGSTOP if is_on else signal.SIGCONT)
+        else:
+            process = box.call("pause" if is_on else "resume", "box")
+            said = process.communicate(timeout=60)[1]
+            if process.returncode != 0:
+                pytest.skip(f"nothing is paused here: {said.strip()}")
+
+    stop(True)
     wait_until(lambda: box.counts(0))
-    os.kill(first, signal.SIGCONT)
+    stop(False)
     wait_until(lambda: box.counts(GIB))
 
 

@@ -50,13 +50,16 @@ static bool find_outside(const struct runtime_document *config, const char *list
            (runtime_document_has_mappings(config, list) || !runtime_shared_has_namespace(config->root, "user", true));
 }
 
-/* Mounts a tmpfs over a folder, unless there is one already. Returns whether it is there. */
+/* Mounts a tmpfs over a folder, unless there is one of this user's already. Returns whether it is there. One that an
+ * earlier container with this id had as another user has that user's files in it, which would be in the way. */
 static bool mount_own(int above, const char *id, const char *path, uint32_t uid, uint32_t gid)
 {
     struct stat outer, inner;
     char *options = text_format(RUNTIME_OWN_SIZE ",mode=0700,uid=%u,gid=%u", (unsigned)uid, (unsigned)gid);
     bool is_there = fstat(above, &outer) == 0 && fstatat(above, id, &inner, AT_SYMLINK_NOFOLLOW) == 0 &&
                     S_ISDIR(inner.st_mode) && inner.st_dev != outer.st_dev;
+    if (is_there && inner.st_uid != uid)
+        is_there = umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) != 0;
     if (!is_there)
         is_there = runtime_shared_mount(path, options);
     return is_there;
