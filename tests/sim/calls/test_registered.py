@@ -11,7 +11,7 @@ CALLS = ["cuMemHostRegister", "cuMemHostRegister_v2"]
 
 # How a mapping is made: length, protection, flags, descriptor. The sizes are such that no limit judges the mapping itself.
 KINDS = {
-    "address space of a whole heap": (64 * GIB, 3, 0x4022, "-1"),
+    "address space of a whole heap": (4 * GIB, 3, 0x4022, "-1"),
     "shared memory, only read": (SIZE, 1, 0x21, "-1"),
     "memory file, only read": (SIZE, 1, 1, "memory_file()"),
     "private file": (SIZE, 3, 2, "file"),
