@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "report/html/html.h"
-#include "report/atomic_file.h"
+#include "report/output.h"
 #include "report/draw/draw.h"
 #include "report/report.h"
 #include "model/model.h"

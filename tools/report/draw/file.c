@@ -3,7 +3,7 @@
  */
 #include <inttypes.h>
 
-#include "report/atomic_file.h"
+#include "report/output.h"
 #include "report/draw/draw.h"
 #include "report/report.h"
 

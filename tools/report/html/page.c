@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "report/html/html.h"
-#include "report/atomic_file.h"
+#include "report/output.h"
 #include "common/procfs.h"
 #include "report/report.h"
 #include "common/text.h"

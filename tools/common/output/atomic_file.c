@@ -1,7 +1,7 @@
 /*
  * atomic_file.c - see atomic_file.h.
  */
-#include "report/atomic_file.h"
+#include "common/output/atomic_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,20 +12,23 @@
 #include <unistd.h>
 
 #include "common/text.h"
-#include "report/report.h"
 
 struct output {
     void (*put)(FILE *stream, void *content);
     void *content;
 };
 
+static bool is_trusted(const struct stat *status)
+{
+    return status->st_uid == geteuid() || status->st_uid == 0;
+}
+
 /* Returns whether nobody but this user and root can put another file at a path: a link there leads where they want. */
 static bool is_ours_alone(const char *path, const struct stat *link)
 {
     struct stat folder;
     bool is_known = stat(dirname(text_copy(path, strlen(path))), &folder) == 0;
-    return is_known && (link->st_uid == geteuid() || link->st_uid == 0) &&
-           (folder.st_uid == geteuid() || folder.st_uid == 0) && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    return is_known && is_trusted(link) && is_trusted(&folder) && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 /* Stores in *is_link whether the path is a link that is followed. */
@@ -39,17 +42,10 @@ static bool is_in_place(const char *path, bool *is_link)
     return *is_link || !S_ISLNK(status.st_mode);
 }
 
-bool report_output_is_in_place(const char *path)
+bool atomic_file_is_in_place(const char *path)
 {
     bool is_link;
     return is_in_place(path, &is_link);
-}
-
-bool report_output_may_write(const char *path, const char *suffix)
-{
-    const size_t ending = strlen(suffix), length = strlen(path);
-    bool is_named_so = length > ending && strcmp(path + length - ending, suffix) == 0;
-    return is_named_so || strcmp(path, "-") == 0 || report_output_is_in_place(path);
 }
 
 /* Closes the stream. Returns 0, or the error if writing failed. */
@@ -97,20 +93,13 @@ static int replace_file(const struct output *output, const char *path)
     return error;
 }
 
-int report_output_write(const char *path, const char *what, void (*put)(FILE *stream, void *content), void *content)
+int atomic_file_write(const char *path, void (*put)(FILE *stream, void *content), void *content)
 {
     const struct output output = {put, content};
     bool is_link;
-    int error;
     if (strcmp(path, "-") == 0)
-        error = write_stream(&output, stdout);
-    else if (is_in_place(path, &is_link))
-        error = write_stream(&output, open_in_place(path, is_link));
-    else
-        error = replace_file(&output, path);
-    if (error == 0 || error == EPIPE) /* a reader that has closed the pipe needs no message */
-        return REPORT_SHOWN;
-    char *name = text_printable(strcmp(path, "-") == 0 ? what : path, false);
-    fprintf(stderr, "sparkguard-report: cannot write %s: %s\n", name, strerror(error));
-    return REPORT_UNTRUSTED;
+        return write_stream(&output, stdout);
+    if (is_in_place(path, &is_link))
+        return write_stream(&output, open_in_place(path, is_link));
+    return replace_file(&output, path);
 }

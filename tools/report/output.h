@@ -1,16 +1,11 @@
 /*
- * atomic_file.h - writes a document to a file that appears under its name only when it is complete.
+ * output.h - where the report writes: a file, stdout, or a file that is not regular.
  */
-#ifndef SG_TOOLS_REPORT_ATOMIC_FILE_H
-#define SG_TOOLS_REPORT_ATOMIC_FILE_H
+#ifndef SG_TOOLS_REPORT_OUTPUT_H
+#define SG_TOOLS_REPORT_OUTPUT_H
 
 #include <stdbool.h>
 #include <stdio.h>
-
-/* Returns whether the path exists and is not a regular file, such as /dev/stdout. Such a file is written in place. A
- * link is followed only if it is this user's or root's, in a folder where nobody else can make one; others are
- * replaced. */
-bool report_output_is_in_place(const char *path);
 
 /* Returns whether a name may be written to: a name that ends with `suffix` and is longer, "-" for stdout, or an
  * existing file that is not regular, such as /dev/stdout. */
