@@ -1,12 +1,12 @@
 /*
  * export.c - writes the table to a file: Markdown in GiB, CSV and JSON in bytes with all other figures.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/csv.h"
 #include "common/json.h"
+#include "common/output/atomic_file.h"
 #include "sweep/sweep.h"
 #include "common/text.h"
 
@@ -181,20 +181,27 @@ void sweep_render_json(const struct sweep *sweep, FILE *stream)
     json_print(root, stream);
 }
 
+struct export_file {
+    const struct sweep *sweep;
+    const char *path;
+};
+
+static void put_export(FILE *stream, void *content)
+{
+    const struct export_file *file = content;
+    if (has_suffix(file->path, ".md"))
+        put_markdown(file->sweep, stream);
+    else if (has_suffix(file->path, ".csv"))
+        put_csv(file->sweep, stream);
+    else
+        sweep_render_json(file->sweep, stream);
+}
+
 bool sweep_export(const struct sweep *sweep, const char *path)
 {
-    FILE *stream = fopen(path, "we");
-    if (stream != NULL) {
-        if (has_suffix(path, ".md"))
-            put_markdown(sweep, stream);
-        else if (has_suffix(path, ".csv"))
-            put_csv(sweep, stream);
-        else
-            sweep_render_json(sweep, stream);
-        bool has_failed = ferror(stream) != 0;
-        if (fclose(stream) == 0 && !has_failed)
-            return true;
-    }
-    fprintf(stderr, "sparkguard-sweep: cannot write %s: %s\n", path, strerror(errno));
-    return false;
+    struct export_file file = {sweep, path};
+    int error = atomic_file_write(path, put_export, &file);
+    if (error != 0)
+        fprintf(stderr, "sparkguard-sweep: cannot write %s: %s\n", path, strerror(error));
+    return error == 0;
 }

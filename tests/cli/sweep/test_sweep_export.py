@@ -1,0 +1,60 @@
+"""Where sparkguard-sweep exports its table, another user's link or pipe leads nowhere. The users are real ones, made by number."""
+
+import os
+import subprocess
+
+import pytest
+from sweeping import GB, recorded, sweep  # noqa: F401 - a fixture
+
+MEMBER, GROUP = 51004, 51000
+PLAN, WORDS = ("n=1,2", "true {n}"), ("-p", "n=1,2", "--", "true", "{n}")
+SUFFIXES = ["csv", "md", "json"]
+
+
+@pytest.fixture
+def shared(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("makes files of two users: needs root")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
+        parent.chmod(0o755)
+    os.chown(folder, 0, GROUP)
+    folder.chmod(0o2770)
+    return folder
+
+
+def as_member(*command):
+    subprocess.run(["setpriv", f"--reuid={MEMBER}", f"--regid={MEMBER}", f"--groups={GROUP}", *map(str, command)], check=True)
+
+
+def export(sweep, path, status=0):
+    """Writes the table of a sweep that is on record, and starts nothing."""
+    sweep.record(*PLAN, [recorded(0, "ok", GB), recorded(1, "ok", 2 * GB)])
+    done = sweep.run("--resume", f"--export={path}", *WORDS)
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_another_users_link_is_replaced(sweep, shared, tmp_path, suffix):
+    private, place = tmp_path / "private", shared / f"table.{suffix}"
+    private.write_text("root's own\n")
+    as_member("ln", "-s", private, place)
+    export(sweep, place)
+    assert private.read_text() == "root's own\n"
+    assert not place.is_symlink() and "peak" in place.read_text()
+
+
+def test_a_link_of_ones_own_is_followed_where_nobody_else_makes_links(sweep, tmp_path):
+    (tmp_path / "link.csv").symlink_to("table.csv")
+    export(sweep, tmp_path / "link.csv")
+    assert (tmp_path / "link.csv").is_symlink() and "peak" in (tmp_path / "table.csv").read_text()
+
+
+def test_a_table_that_cannot_be_written_is_a_failure(sweep, tmp_path):
+    """A folder that is not there, and a device that is full."""
+    (tmp_path / "full.csv").symlink_to("/dev/full")
+    for path in (tmp_path / "none/table.csv", tmp_path / "full.csv"):
+        assert f"sparkguard-sweep: cannot write {path}: " in export(sweep, path, status=3)
+    assert sorted(file.name for file in tmp_path.glob("*.csv*")) == ["full.csv"]
