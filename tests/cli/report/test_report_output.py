@@ -55,3 +55,18 @@ def test_a_link_in_a_folder_of_several_users_is_replaced_whosever_it_is(report, 
     (shared / "job.html").symlink_to(tmp_path / "private")
     assert report.run("--html", shared / "job.html", "--all").returncode == 0
     assert not (shared / "job.html").is_symlink() and not (tmp_path / "private").exists()
+
+
+def test_another_users_pipe_keeps_nobody(report, make, shared):
+    make(pid=1, job="train").write(report.directory)
+    as_member("mkfifo", shared / "job.txt")
+    assert report.run("--output", shared / "job.txt", "--all").returncode == 0
+    assert "train" in (shared / "job.txt").read_text()
+
+
+def test_a_pipe_of_ones_own_is_written_to(report, make, tmp_path):
+    make(pid=1, job="train").write(report.directory)
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as reader:
+        assert report.run("--output", tmp_path / "pipe", "--all").returncode == 0
+        assert "train" in reader.communicate(timeout=60)[0]

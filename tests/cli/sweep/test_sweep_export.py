@@ -46,6 +46,13 @@ def test_another_users_link_is_replaced(sweep, shared, tmp_path, suffix):
     assert not place.is_symlink() and "peak" in place.read_text()
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_another_users_pipe_keeps_nobody(sweep, shared, suffix):
+    as_member("mkfifo", shared / f"table.{suffix}")
+    export(sweep, shared / f"table.{suffix}")
+    assert "peak" in (shared / f"table.{suffix}").read_text()
+
+
 def test_a_link_of_ones_own_is_followed_where_nobody_else_makes_links(sweep, tmp_path):
     (tmp_path / "link.csv").symlink_to("table.csv")
     export(sweep, tmp_path / "link.csv")

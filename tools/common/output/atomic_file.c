@@ -36,7 +36,7 @@ static bool is_in_place(const char *path, bool *is_link)
 {
     struct stat status;
     *is_link = false;
-    if (lstat(path, &status) != 0 || S_ISREG(status.st_mode))
+    if (lstat(path, &status) != 0 || S_ISREG(status.st_mode) || (S_ISFIFO(status.st_mode) && !is_trusted(&status)))
         return false;
     *is_link = S_ISLNK(status.st_mode) && is_ours_alone(path, &status);
     return *is_link || !S_ISLNK(status.st_mode);

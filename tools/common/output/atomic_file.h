@@ -9,7 +9,7 @@
 
 /* Returns whether the path exists and is not a regular file, such as /dev/stdout. Such a file is written in place. A
  * link is followed only if it is this user's or root's, in a folder where nobody else can make one; others are
- * replaced. */
+ * replaced, and so is another user's FIFO, which would keep this tool until somebody reads. */
 bool atomic_file_is_in_place(const char *path);
 
 /* Calls `put` to write `content`, and closes stdout if the path is "-". Returns 0, or the error. */
