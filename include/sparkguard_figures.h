@@ -6,7 +6,7 @@
  * container, or of its pod, below the mount of cgroups, and the container's name. preload/core/admit/containers.h says
  * who reads and writes the figures.
  *
- * Decisions use the promises alone. The limit and the live bytes are for who looks at a container from the host.
+ * Decisions use the promises alone. The limit and the live bytes are for sparkguard-report on the host.
  */
 #ifndef SPARKGUARD_FIGURES_H
 #define SPARKGUARD_FIGURES_H

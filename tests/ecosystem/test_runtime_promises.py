@@ -2,6 +2,7 @@
 about it. The host's programs count it as long as the container says it again."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -156,7 +157,7 @@ class Box:
 
     def start(self, *commands, uid=0):
         path = f"/sparkguard-test-{os.getpid()}/box"
-        bundle = Bundle(self.folder / "bundle", self.image, commands).change(in_cgroup(path, uid, 2 * GIB))
+        bundle = Bundle(self.folder / "bundle", self.image, commands, SPARKGUARD_LIMIT="1536M").change(in_cgroup(path, uid, 2 * GIB))
         self.process = self.call("run", "--bundle", bundle.folder, "box")
         said = self.process.stdout.readline()
         if not said:
@@ -174,6 +175,12 @@ class Box:
     def counts(self, bytes):
         (largest,) = take(self.guard, self.machine, "largest", env=KEEP)
         return abs(LEFT - bytes - largest) <= 3 * NEAR  # what its program uses is no part of what its limit leaves
+
+    def shown(self):
+        """What the host's report says of it."""
+        command = [self.guard.build / "sparkguard-report", "--json", "--dir", self.guard.directory]
+        env = {**self.guard.environment({"SPARKGUARD_SYSTEM_ROOT": self.machine.root}), "LD_PRELOAD": ""}
+        return json.loads(subprocess.run(command, env=env, capture_output=True, text=True).stdout)["machine"]["containers"]
 
     def end(self):
         if self.process is not None:
@@ -198,6 +205,9 @@ def box(guard, runtime, image, tmp_path):
 def test_the_host_counts_what_a_container_promises_until_that_is_killed(box, uid):
     box.start("/bin/take", "malloc", "1G", "wait", uid=uid)
     wait_until(lambda: box.counts(GIB))
+    (told,) = wait_until(box.shown)
+    assert (told["name"], told["limit_bytes"]) == ("box", 1536 << 20) and GIB <= told["live_bytes"] <= GIB + 3 * NEAR
+    assert GIB - 3 * NEAR <= told["promised_bytes"] <= GIB + 3 * NEAR
     os.kill(box.first(), signal.SIGKILL)
     wait_until(lambda: box.counts(0))
 

@@ -15,6 +15,12 @@
 
 FUZZ_CAPACITY(2048); /* of root's words */
 
+static void look(const struct sg_container_figures *container, void *data)
+{
+    fuzz_need(container->promised_bytes <= LEFT_BYTES && strlen(container->name) < 2048, "more than counts is told");
+    ++*(int *)data;
+}
+
 static const char meminfo[] = "MemTotal: 16777216 kB\nMemFree: 8388608 kB\nMemAvailable: 8388608 kB\n";
 
 static void make_machine(void)
@@ -35,6 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char good[] = "/a/b\nbox\n";
     struct sg_figures figures[2] = {{.magic = SG_FIGURES_MAGIC, .version = SG_FIGURES_VERSION}};
     size_t changes = size > 0 ? data[0] : 0, at = size > 0 ? 1 : 0;
+    int told = 0;
     if (sg_options.system_root[0] == '\0')
         make_machine();
     changes = changes < size - at ? changes : size - at;
@@ -51,5 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
               "more than the cgroup leaves");
     fuzz_need(memchr(sg_containers.most_name, '\0', sizeof sg_containers.most_name) != NULL, "a name without an end");
     fuzz_need(changes != 0 || at < size || sg_containers.promised_bytes == LEFT_BYTES, "good figures do not count");
+    sg_containers_visit(&snapshot, look, &told);
+    fuzz_need(told <= 1 && (changes != 0 || at < size || told == 1), "good figures are not told");
     return 0;
 }

@@ -16,6 +16,7 @@
 
 #include "common/bytes.h"
 #include "common/procfs.h"
+#include "common/text.h"
 #include "model/model.h"
 #include "sparkguard_options.h"
 
@@ -267,6 +268,20 @@ static void sum_processes(const struct model *model, struct model_machine *machi
     machine->guarded_bytes = bytes_less(machine->guarded_bytes, device);
 }
 
+static void add_told(const struct sg_container_figures *container, void *data)
+{
+    struct model *model = data;
+    const uint64_t total = model->observed.total_bytes;
+    if (model->told_count < MODEL_TOLD_CAPACITY)
+        model->told[model->told_count] = (struct model_told){
+            .name = text_copy(container->name, SIZE_MAX),
+            .limit_bytes =
+                container->limit_bytes != 0 && container->limit_bytes <= total ? container->limit_bytes : SG_UNKNOWN,
+            .live_bytes = container->live_bytes <= total ? container->live_bytes : SG_UNKNOWN,
+            .promised_bytes = container->promised_bytes};
+    model->told_count++;
+}
+
 void model_machine_fill(struct model *model)
 {
     struct model_machine *machine = &model->machine;
@@ -289,6 +304,8 @@ void model_machine_fill(struct model *model)
                                       .limit_left_bytes = observed->left_bytes,
                                       .is_limit_bound = observed->is_limit_bound};
     bool is_known = fill_kernel(machine, observed);
+    model->told_count = 0;
+    sg_observe_containers(add_told, model);
     ask_processes(model, machine);
     sum_processes(model, machine);
     if (!is_known)

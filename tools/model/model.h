@@ -71,6 +71,14 @@ struct model_site {
 /* The last action of a process's own watchdog before the process ended. */
 enum model_watchdog { MODEL_NO_WATCHDOG, MODEL_SENT_TERM, MODEL_SENT_KILL, MODEL_ENDED_IT };
 
+/* What a container with a directory of its own tells the host; figures that the machine cannot have are unknown. */
+struct model_told {
+    char *name;
+    uint64_t limit_bytes;    /* of the job that spoke last; SG_UNKNOWN: none */
+    uint64_t live_bytes;     /* of that job */
+    uint64_t promised_bytes; /* as the host's programs count it */
+};
+
 struct model_process {
     uint32_t pid;           /* in its own PID namespace */
     uint32_t pid_namespace; /* the inode of that namespace; 0: unknown. Beside `pid`: the two are a key */
@@ -237,7 +245,7 @@ struct model_unguarded_container {
     uint32_t largest_pid;
 };
 
-enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_OTHER_DIRECTORY_CAPACITY = 4 };
+enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_TOLD_CAPACITY = 64, MODEL_OTHER_DIRECTORY_CAPACITY = 4 };
 
 /* The filters of a report. Without a filter the model holds the running jobs and the job that ended last. */
 struct model_scope {
@@ -292,8 +300,10 @@ struct model {
     uint64_t joins;             /* as in the scope */
     uint64_t shared_bytes;      /* as of a job, over all jobs */
     bool has_observed;
-    struct sg_observation observed;    /* of the directories read: what the library would decide by */
-    struct host_containers containers; /* records of sparkguard-runtime beside the directories read */
+    struct sg_observation observed;              /* of the directories read: what the library would decide by */
+    struct host_containers containers;           /* records of sparkguard-runtime beside the directories read */
+    struct model_told told[MODEL_TOLD_CAPACITY]; /* the first that are read */
+    size_t told_count;                           /* of all */
     /* Other directories, which are not counted here: the first ones by name, and the number of all. */
     char *other_directories[MODEL_OTHER_DIRECTORY_CAPACITY];
     size_t other_directory_count;

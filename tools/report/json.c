@@ -18,10 +18,20 @@ static json_t *device_of(const struct model_device *device, int index)
     return object;
 }
 
+static json_t *told_of(const struct model_told *told)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "name", json_of_text(told->name));
+    json_object_set_new(object, "limit_bytes", json_of_number(told->limit_bytes));
+    json_object_set_new(object, "live_bytes", json_of_number(told->live_bytes));
+    json_object_set_new(object, "promised_bytes", json_of_number(told->promised_bytes));
+    return object;
+}
+
 static json_t *machine_of(const struct model *model)
 {
     const struct model_machine *machine = &model->machine;
-    json_t *object = json_object(), *not_counted = json_array(), *devices = json_array();
+    json_t *object = json_object(), *not_counted = json_array(), *devices = json_array(), *told = json_array();
     json_object_set_new(object, "unified", machine->unified < 0 ? json_null() : json_boolean(machine->unified));
     json_object_set_new(object, "total_bytes", json_of_number(machine->total_bytes));
     json_object_set_new(object, "available_bytes", json_of_number(machine->available_bytes));
@@ -43,6 +53,9 @@ static json_t *machine_of(const struct model *model)
     for (int i = 0; i < SG_DEVICE_CAPACITY; i++)
         if (machine->device[i].is_known)
             json_array_append_new(devices, device_of(&machine->device[i], i));
+    json_object_set_new(object, "containers", told);
+    for (size_t i = 0; i < model->told_count && i < MODEL_TOLD_CAPACITY; i++)
+        json_array_append_new(told, told_of(&model->told[i]));
     return object;
 }
 

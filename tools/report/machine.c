@@ -170,6 +170,26 @@ static void put_claims(const struct model *model, const struct style *style)
         fputc('\n', style->stream);
 }
 
+/* Prints a line for each of the first containers whose promises count: what they say of themselves. */
+static void put_told(const struct model *model, const struct style *style)
+{
+    enum { SHOWN = 6 };
+    size_t shown = 0;
+    for (size_t i = 0; i < model->told_count && i < MODEL_TOLD_CAPACITY; i++) {
+        const struct model_told *told = &model->told[i];
+        if (told->promised_bytes == 0 || shown++ >= SHOWN)
+            continue;
+        char *name = text_printable(told->name, style->is_utf8);
+        text_shorten(name, style->columns / 3);
+        bool has_limit = told->limit_bytes != SG_UNKNOWN;
+        fprintf(style->stream, "container %s: %s promised, holds %s%s%s\n", name, text_size(told->promised_bytes),
+                text_size(told->live_bytes), has_limit ? ", limit " : "",
+                has_limit ? text_size(told->limit_bytes) : "");
+    }
+    if (shown > SHOWN)
+        fprintf(style->stream, "and %zu more containers with promises\n", shown - SHOWN);
+}
+
 /* Prints nothing if the kernel's figures are unknown. */
 static void put_picture(const struct model_machine *machine, const struct style *style)
 {
@@ -186,6 +206,7 @@ void report_render_machine(const struct model *model, const struct style *style)
     put_headline(machine, style);
     put_picture(machine, style);
     put_claims(model, style);
+    put_told(model, style);
     put_unaccounted(machine, style);
     put_device_lines(machine, style);
     put_other_directories(model, style);

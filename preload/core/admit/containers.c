@@ -48,6 +48,8 @@ struct reading {
     uint64_t until_ns; /* by the thread's clock */
     uint32_t seen, levels;
     bool has_no_descriptor;
+    sg_container_visitor *visitor; /* NULL: only the sums are wanted */
+    void *data;
 };
 
 static uint64_t read_ns, cost_ns;
@@ -121,23 +123,22 @@ static uint64_t take_part(struct reading *reading, const char *path, uint64_t pr
 
 /* ---- the files --------------------------------------------------------------------------------------------------- */
 
-/* Returns the promised bytes that a container's file names. 0: the file names none, or did so too long ago, or it is
- * the one that this process writes, which then sees the host's folder: the registry counts those. */
-static uint64_t read_figures(struct reading *reading, int folder, const char *name)
+/* Reads a container's file. Returns false if it says nothing, or did so too long ago, or it is the one that this
+ * process writes, which then sees the host's folder: the registry counts those. */
+static bool read_figures(struct reading *reading, int folder, const char *name, struct sg_figures *figures)
 {
-    struct sg_figures figures;
     struct stat info = {0};
     long fd = sg_sys_openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     reading->has_no_descriptor |= fd == -EMFILE || fd == -ENFILE;
     if (fd < 0)
-        return 0;
+        return false;
     bool is_good = sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink == 1 &&
-                   info.st_size == sizeof figures && (info.st_ino != own_inode || info.st_dev != own_device) &&
-                   sg_sys_pread((int)fd, &figures, sizeof figures, 0) == sizeof figures &&
-                   figures.magic == SG_FIGURES_MAGIC && figures.version == SG_FIGURES_VERSION;
+                   info.st_size == sizeof *figures && (info.st_ino != own_inode || info.st_dev != own_device) &&
+                   sg_sys_pread((int)fd, figures, sizeof *figures, 0) == sizeof *figures &&
+                   figures->magic == SG_FIGURES_MAGIC && figures->version == SG_FIGURES_VERSION;
     (void)sg_sys_close((int)fd);
     /* A time to come is as old as can be. */
-    return is_good && sg_clock_ns(CLOCK_MONOTONIC) - figures.time_ns <= SG_FIGURES_AGE_NS ? figures.promised_bytes : 0;
+    return is_good && sg_clock_ns(CLOCK_MONOTONIC) - figures->time_ns <= SG_FIGURES_AGE_NS;
 }
 
 /* Reads what root says of a container: two lines, each of which ends with a zero here. Returns the second; NULL: there
@@ -160,23 +161,35 @@ static const char *read_words(int folder, const char *name, char words[WORDS_BYT
     return first + 1;
 }
 
+/* Adds what counts of a container to the sums. */
+static void add_figures(struct reading *reading, const char *path, const char *name, const struct sg_figures *figures)
+{
+    if (reading->snapshot->at[0].limit_bytes == 0)
+        sg_snapshot_refresh(reading->snapshot); /* the first one: the machine's size is not known yet */
+    uint64_t bytes = figures->promised_bytes >= LEAST_BYTES ? take_part(reading, path, figures->promised_bytes) : 0;
+    reading->found.promised_bytes += bytes;
+    if (bytes > reading->found.most_bytes) {
+        struct sg_text text = sg_text_begin(reading->found.most_name, sizeof reading->found.most_name);
+        sg_text_add(&text, name);
+        reading->found.most_bytes = bytes;
+    }
+    const struct sg_container_figures told = {name, figures->limit_bytes, figures->live_bytes, bytes};
+    if (reading->visitor != NULL)
+        reading->visitor(&told, reading->data);
+}
+
 static bool visit(int folder, const char *name, void *context)
 {
     static char words[WORDS_BYTES];
     struct reading *reading = context;
+    struct sg_figures figures;
     if (name[0] == '.')
         return true;
-    uint64_t bytes = read_figures(reading, folder, name);
-    const char *container = bytes >= LEAST_BYTES ? read_words(folder, name, words) : NULL;
-    if (container != NULL && reading->snapshot->at[0].limit_bytes == 0)
-        sg_snapshot_refresh(reading->snapshot); /* the first one: the machine's size is not known yet */
-    bytes = container != NULL ? take_part(reading, words, bytes) : 0;
-    reading->found.promised_bytes += bytes;
-    if (bytes > reading->found.most_bytes) {
-        struct sg_text text = sg_text_begin(reading->found.most_name, sizeof reading->found.most_name);
-        sg_text_add(&text, container);
-        reading->found.most_bytes = bytes;
-    }
+    bool is_read = read_figures(reading, folder, name, &figures) &&
+                   (figures.promised_bytes >= LEAST_BYTES || reading->visitor != NULL);
+    const char *container = is_read ? read_words(folder, name, words) : NULL;
+    if (container != NULL)
+        add_figures(reading, words, container, &figures);
     return ++reading->seen < NAMES_MOST && !reading->has_no_descriptor &&
            sg_clock_ns(CLOCK_THREAD_CPUTIME_ID) < reading->until_ns;
 }
@@ -190,33 +203,46 @@ static void keep(const struct sg_containers *found)
     sg_store_relaxed(&sg_containers.most_bytes, found->most_bytes);
 }
 
-void sg_containers_read(struct sg_snapshot *snapshot, bool is_closely)
+/* Reads the folder. Returns how much of the processor's time that took. */
+static uint64_t read_folder(struct reading *reading)
 {
     static char path[2 * SG_PATH_CAPACITY], buffer[BUFFER_BYTES];
-    const uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
-    struct reading reading = {.snapshot = snapshot};
     struct stat info = {0};
-    if (read_ns != 0 &&
-        now - read_ns < (is_closely ? sg_larger(CLOSE_PAUSE_NS, 5 * cost_ns) : sg_larger(PAUSE_NS, 50 * cost_ns)))
-        return;
+    uint64_t taken_ns = 0;
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, SG_PROMISES_DIR);
     int folder = sg_directory_open(path, &info);
-    reading.has_no_descriptor = folder == -EMFILE || folder == -ENFILE;
-    cost_ns = 0;
+    reading->has_no_descriptor = folder == -EMFILE || folder == -ENFILE;
     if (folder >= 0 && (info.st_mode & S_IWGRP) == 0) {
         const uint64_t begin_ns = sg_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        reading.until_ns = begin_ns + READ_NS;
-        sg_directory_visit(folder, buffer, sizeof buffer, visit, &reading);
-        cost_ns = sg_clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns;
+        reading->until_ns = begin_ns + READ_NS;
+        sg_directory_visit(folder, buffer, sizeof buffer, visit, reading);
+        taken_ns = sg_clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns;
     }
     if (folder >= 0)
         (void)sg_sys_close(folder);
+    return taken_ns;
+}
+
+void sg_containers_read(struct sg_snapshot *snapshot, bool is_closely)
+{
+    const uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
+    struct reading reading = {.snapshot = snapshot};
+    if (read_ns != 0 &&
+        now - read_ns < (is_closely ? sg_larger(CLOSE_PAUSE_NS, 5 * cost_ns) : sg_larger(PAUSE_NS, 50 * cost_ns)))
+        return;
+    cost_ns = read_folder(&reading);
     if (reading.has_no_descriptor && now - read_ns <= SG_FIGURES_AGE_NS)
         return; /* what was read last is the best that is known */
     read_ns = now;
     keep(&reading.found);
+}
+
+void sg_containers_visit(struct sg_snapshot *snapshot, sg_container_visitor *visitor, void *data)
+{
+    struct reading reading = {.snapshot = snapshot, .visitor = visitor, .data = data};
+    (void)read_folder(&reading);
 }
 
 /* ---- in a container ---------------------------------------------------------------------------------------------- */

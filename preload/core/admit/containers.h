@@ -38,6 +38,18 @@ extern struct sg_containers sg_containers;
  * size. Costs one open each time where there is no such folder. */
 void sg_containers_read(struct sg_snapshot *snapshot, bool is_closely);
 
+/* What one container says of itself, and what its cgroups allow of its promise. */
+struct sg_container_figures {
+    const char *name;        /* root's word, of any characters */
+    uint64_t limit_bytes;    /* of the job that spoke last; 0: none */
+    uint64_t live_bytes;     /* of that job */
+    uint64_t promised_bytes; /* as it counts; smaller ones than 1 MiB do not */
+};
+typedef void sg_container_visitor(const struct sg_container_figures *container, void *data);
+
+/* Reads at once, and tells the visitor of each container that has spoken in time. Decides nothing. For the tools. */
+void sg_containers_visit(struct sg_snapshot *snapshot, sg_container_visitor *visitor, void *data);
+
 /* Whether this process may be in a container that has such a file: on the host nobody sums up for it. */
 bool sg_containers_may_publish(void);
 

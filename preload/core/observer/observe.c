@@ -243,3 +243,9 @@ uint64_t sg_observe_held_by(uint64_t job)
 {
     return sg_claims_held_by(job);
 }
+
+void sg_observe_containers(sg_container_visitor *visitor, void *data)
+{
+    struct sg_snapshot snapshot = sg_headroom_last.snapshot;
+    sg_containers_visit(&snapshot, visitor, data);
+}

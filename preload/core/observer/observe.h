@@ -11,6 +11,7 @@
 #ifndef SG_PRELOAD_OBSERVER_OBSERVE_H
 #define SG_PRELOAD_OBSERVER_OBSERVE_H
 
+#include "admit/containers.h"
 #include "admit/snapshot.h"
 #include "sparkguard_abi.h"
 
@@ -69,6 +70,9 @@ uint64_t sg_observe_claim_rest(uint32_t number);
  * parent that the parent no longer holds: each once, though the entries of several processes name it. 0 without
  * has_names. */
 uint64_t sg_observe_shared(uint64_t job);
+
+/* Tells of each container with a directory of its own what it says, and what counts of it. Needs no sg_observe(). */
+void sg_observe_containers(sg_container_visitor *visitor, void *data);
 
 /* The bytes that the processes of a job hold and have in flight. */
 uint64_t sg_observe_held_by(uint64_t job);

@@ -25,8 +25,8 @@ SECOND = 10**9
 PATH = "/docker/box"
 
 
-def figures(promised, age=0, magic=MAGIC, version=1, live=0):
-    return FIGURES.pack(magic, version, 0, time.clock_gettime_ns(time.CLOCK_MONOTONIC) - age, 0, live, promised & (1 << 64) - 1)
+def figures(promised, age=0, magic=MAGIC, version=1, live=0, limit=0):
+    return FIGURES.pack(magic, version, 0, time.clock_gettime_ns(time.CLOCK_MONOTONIC) - age, limit, live, promised & (1 << 64) - 1)
 
 
 class Container:
@@ -150,18 +150,40 @@ def test_what_is_promised_when_a_request_is_refused_decides(place, container):
     wait_until(lambda: player.go().ready() == ["ok"])
 
 
+def report(place, *options):
+    command = [place.guard.build / "sparkguard-report", "--dir", place.guard.directory, *options]
+    env = {**place.guard.environment(place.env), "LD_PRELOAD": ""}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60).stdout
+
+
 def test_the_tools_say_what_the_library_counts(place, container):
     """Of one reading: figures may become too old between two."""
     container.bound(6 * GIB)
 
     def promised():
         container.says(3 * GIB)
-        command = [place.guard.build / "sparkguard-report", "--json", "--dir", place.guard.directory]
-        env = {**place.guard.environment(place.env), "LD_PRELOAD": ""}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-        return json.loads(done.stdout)["machine"]["promised_bytes"]
+        return json.loads(report(place, "--json"))["machine"]["promised_bytes"]
 
     wait_until(lambda: promised() == 3 * GIB)
+
+
+def test_the_report_shows_what_each_container_says_within_bounds(place, container):
+    """Not a figure that the machine cannot have, no promise beyond its bound, and no name as it is on the terminal."""
+    liar = Container(place, "liar", "/docker/liar").bound(2 * GIB, GIB)
+    container.bound(6 * GIB)
+    liar.words.write_text("/docker/liar\nli\x1b[2Jar\n")
+    wanted = [{"name": "box", "limit_bytes": 4 * GIB, "live_bytes": GIB, "promised_bytes": 3 * GIB},
+              {"name": "li\x1b[2Jar", "limit_bytes": None, "live_bytes": None, "promised_bytes": GIB}]
+
+    def told(*options):
+        container.says(3 * GIB, live=GIB, limit=4 * GIB)
+        liar.says(1 << 60, live=1 << 62, limit=1 << 63)
+        return report(place, *options)
+
+    wait_until(lambda: sorted(json.loads(told("--json"))["machine"]["containers"], key=lambda one: one["name"]) == wanted)
+    text = wait_until(lambda: (text := told()).count("\ncontainer ") == 2 and text)
+    assert "\ncontainer box: 3.0 GiB promised, holds 1.0 GiB, limit 4.0 GiB\n" in text
+    assert "ar: 1.0 GiB promised, holds -\n" in text and "\x1b" not in text
 
 
 STRACE = shutil.which("strace")
