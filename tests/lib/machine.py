@@ -1,6 +1,8 @@
 """A machine that is a tree of files (SPARKGUARD_SYSTEM_ROOT), guarded programs on it, and a memory cgroup of the real one."""
 
 import contextlib
+import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -28,6 +30,12 @@ def wait_for(children):
     for _ in range(children):
         os.read(ready_pipe[0], 1)
 """
+
+
+def has_cachestat():
+    """Whether the kernel (Linux 6.5) tells where a file is allocated."""
+    ctypes.CDLL(None, use_errno=True).syscall(451, -1, None, None, 0)
+    return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
 
 
 class Machine:

@@ -3,22 +3,13 @@ shows. The machine is fake and stands still, and the files are large and empty: 
 a test says so.
 """
 
-import ctypes
-import errno
 import os
 import select
 import tempfile
 import time
 
 import pytest
-from lib.machine import GIB, KEEP, LEFT, MIB, group, set_available
-
-
-
-def has_cachestat():
-    ctypes.CDLL(None, use_errno=True).syscall(451, -1, None, None, 0)
-    return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
-
+from lib.machine import GIB, KEEP, LEFT, MIB, group, has_cachestat, set_available
 
 needs_cachestat = pytest.mark.skipif(not has_cachestat(), reason="only cachestat (Linux 6.5) tells where a file is allocated")
 
