@@ -133,10 +133,26 @@ static bool is_real(enum sg_hook hook, sg_function found)
     return known == NULL || known == found;
 }
 
-static SG_APART struct sg_dlsym_answer answer_cuda(sg_function next, void *handle, const char *name,
-                                                   const char *version)
+/* Whether RTLD_NEXT leads this caller past the hook: its object comes before this library, and none of those has the
+ * name. dlvsym then passes over this library all the same, because the exports have no versions. */
+static bool passes_over_us(const char *name, const void *caller)
 {
-    enum sg_hook hook = handle != RTLD_NEXT ? find_hook(name) : SG_HOOK_COUNT;
+    struct sg_object object;
+    void *address;
+    return sg_loaded_holding(caller, &object) && sg_loaded_is_ahead(&object) &&
+           sg_elf_symbols_before(name, &address) == SG_ORDER_OURS;
+}
+
+/* RTLD_NEXT is asked by the libc itself, which needs the program's call for it. Only where it leads to an export of this
+ * library, the answer may have to be "not there". */
+static SG_APART struct sg_dlsym_answer answer_cuda(sg_function next, void *handle, const char *name,
+                                                   const char *version, const void *caller)
+{
+    enum sg_hook hook = find_hook(name);
+    if (hook != SG_HOOK_COUNT && handle == RTLD_NEXT) {
+        bool is_export = version == NULL && sg_real_ours(hook) != NULL;
+        return is_export && passes_over_us(name, caller) ? answer_global(hook, name) : pass_to(next);
+    }
     sg_function found = hook != SG_HOOK_COUNT ? as_function(ask_libc(next, handle, name, version)) : NULL;
     if (found == NULL)
         return pass_to(next); /* the libc repeats the look-up and leaves its error */
@@ -237,16 +253,6 @@ static inline bool is_next_asking(const void *caller)
     return sg_load_relaxed(&wraps_state) != NOBODY_WRAPS && is_wrapper(caller);
 }
 
-/* Whether RTLD_NEXT leads this caller past the hook: its object comes before this library, and none of those has the
- * name. dlvsym then passes over this library all the same, because the exports have no versions. */
-static bool passes_over_us(const char *name, const void *caller)
-{
-    struct sg_object object;
-    void *address;
-    return sg_loaded_holding(caller, &object) && sg_loaded_is_ahead(&object) &&
-           sg_elf_symbols_before(name, &address) == SG_ORDER_OURS;
-}
-
 /* The last caller that was not UCX, for to find a caller's object takes longer than to look up. Interfaces look up at
  * one place. Forgotten when an object may have gone. */
 static const void *known_other;
@@ -297,7 +303,7 @@ struct sg_dlsym_answer sg_dlsym_filter(void *handle, const char *name, const cha
     if (SG_UNLIKELY(next == NULL || name == NULL || sg_options.is_disabled))
         return pass_to(next);
     if (may_be_hooked(name))
-        return answer_cuda(next, handle, name, NULL);
+        return answer_cuda(next, handle, name, NULL, caller);
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
         return pass_to(next); /* the libc finds the exports */
     enum sg_hook hook = find_libc_hook(name);
@@ -313,7 +319,7 @@ struct sg_dlsym_answer sg_dlsym_filter_version(void *handle, const char *name, c
     if (next == NULL || name == NULL || version == NULL || sg_options.is_disabled)
         return pass_to(next);
     if (may_be_hooked(name))
-        return answer_cuda(next, handle, name, version);
+        return answer_cuda(next, handle, name, version, caller);
     enum sg_hook hook = find_libc_hook(name);
     if (hook == SG_HOOK_COUNT || (handle == RTLD_NEXT && !passes_over_us(name, caller)))
         return pass_to(next);

@@ -77,7 +77,7 @@ static void *by_proc_address(const struct name *name)
     get_proc_address get = (get_proc_address)dlsym(library, "cuGetProcAddress_v2");
     void *found = NULL;
     int status;
-    return get(name->base, &found, name->version, name->is_ptsz ? 2 : 1, &status) == 0 ? found : NULL;
+    return get != NULL && get(name->base, &found, name->version, name->is_ptsz ? 2 : 1, &status) == 0 ? found : NULL;
 }
 
 static void *by_entry_point(const struct name *name)
@@ -87,7 +87,8 @@ static void *by_entry_point(const struct name *name)
         (get_entry_point)dlsym(dlopen("libcudart.so.13", RTLD_NOW), "cudaGetDriverEntryPointByVersion");
     void *found = NULL;
     int status;
-    return get(name->base, &found, (unsigned)name->version, name->is_ptsz ? 2 : 1, &status) == 0 ? found : NULL;
+    return get != NULL && get(name->base, &found, (unsigned)name->version, name->is_ptsz ? 2 : 1, &status) == 0 ? found
+                                                                                                                : NULL;
 }
 
 int main(int count, char **words)

@@ -102,6 +102,16 @@ def test_every_name_is_the_guards_by_every_way_to_find_it(sim, family):
     assert ways == WAYS | OTHER_WAYS[family]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_name_is_found_by_any_way_where_its_library_is_not_loaded(sim, family):
+    """Programs probe so for CUDA. A weak reference (link) is not looked up: it is bound at the start."""
+    command = [sim.program("find_name"), "libm.so.6", family]
+    plain, guarded = sim.unguarded(command, LD_LIBRARY_PATH="/nowhere"), sim.run(command, LD_LIBRARY_PATH="/nowhere")
+    assert (plain.returncode, guarded.returncode) == (0, 0), plain.stderr + guarded.stderr
+    found = [line for line in guarded.stdout.splitlines() if not line.endswith(" -") and " link " not in line]
+    assert found == [] and len(plain.stdout.splitlines()) > 30
+
+
 TINY = """
 #include <stddef.h>
 int cudaMallocLike(void) { return 1; }
