@@ -45,11 +45,15 @@ static bool find_option(const struct argp *parser, const char *name, struct near
 /* Returns whether an option is that of other tools for the memory that a program may have: -m, -m4g, --mem-limit. */
 static bool is_of_memory(const struct argp *parser, const char *argument)
 {
-    struct nearest nearest = {NULL, 1};
+    struct nearest nearest = {NULL, MOST_CHANGES + 1};
     bool is_short =
         strncmp(argument, "-m", 2) == 0 && (argument[2] == '\0' || strchr("0123456789", argument[2]) != NULL);
     bool is_long = strncmp(argument, "--", 2) == 0 && strstr(argument, "mem") != NULL;
-    return (is_short || is_long) && find_option(parser, "memory", &nearest);
+    if ((!is_short && !is_long) || !find_option(parser, "memory", &nearest))
+        return false;
+    char *name = text_copy(argument + 2, strcspn(argument + 2, "="));
+    nearest = (struct nearest){NULL, MOST_CHANGES + 1};
+    return is_short || strcmp(name, "mem") == 0 || (!find_option(parser, name, &nearest) && nearest.word == NULL);
 }
 
 void suggest_option(const char *tool, const struct argp *parser, char **argv)

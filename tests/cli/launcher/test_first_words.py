@@ -140,6 +140,12 @@ def test_another_tools_limit_of_memory_is_told_with_ours(tools, tmp_path, option
     assert "did you mean --memory" not in run(tools, "sparkguard-doctor", option, cwd=tmp_path).stderr
 
 
+@pytest.mark.parametrize("words, meant", [(["--memory=4G", "--quite"], "quiet"), (["--meminfo=raw", "--lmit=1G"], "limit"), (["--memifno=raw"], "meminfo"), (["--memroy=4G"], "memory")])
+def test_our_own_options_of_memory_are_no_other_tools(tools, tmp_path, words, meant):
+    done = run(tools, "sparkguard", *words, "true", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.endswith(f"sparkguard: did you mean --{meant}?\n")
+
+
 def test_a_program_of_this_folder_is_told_with_its_path(tools, tmp_path):
     (tmp_path / "serve").write_text("#!/bin/sh\n")
     (tmp_path / "serve").chmod(0o755)
