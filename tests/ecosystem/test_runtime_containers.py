@@ -411,8 +411,30 @@ def test_two_containers_that_share_and_the_host_get_exactly_what_fits(engine, gu
 
 
 # What a container can do to the guard.
-HARM = """for file in /run/sparkguard/*/* /run/sparkguard/*; do true 2>/dev/null >"$file"; done
-cat /dev/zero 2>/dev/null >/run/sparkguard/own/full; echo done"""
+EMPTY = 'for file in /run/sparkguard/*/* /run/sparkguard/*; do true 2>/dev/null >"$file"; done; '
+HARM = EMPTY + "cat /dev/zero 2>/dev/null >/run/sparkguard/own/full; echo done"
+
+
+def test_a_user_in_a_container_that_shares_ends_no_program_outside(engine, guard, image, tmp_path):
+    """It empties what it can. Root could cut the records of others, with a container around it or not."""
+    engine.lines["share"] = "yes"
+    as_other = ["setpriv", "--reuid=4712", "--regid=4712", f"--groups={GID}"]
+    command = [*as_other, guard.build / "tests/programs/admit_take", "malloc", "64M", "wait", "malloc", "32M"]
+    host = guard.popen(command, env={"SPARKGUARD_DIR": str(engine.shared), "SPARKGUARD_JOB": "host"}, stdin=subprocess.PIPE)
+    try:
+        assert host.stdout.readline() == "ok\n"
+        bundle = Bundle(tmp_path / "bundle", image, ["sh", "-c", f"{EMPTY} echo done"])
+
+        def change(config):
+            config["process"].update(user={"uid": 65534, "gid": 65534}, capabilities={})
+            config["annotations"] = {"sparkguard.share": "yes"}
+            set_namespaces(config, ("pid", "uts", "mount"))
+
+        assert engine.run(bundle.change(change))[1].endswith("done\n")
+        assert bundle.variables()["SPARKGUARD_DIR"] == "/run/sparkguard/shared"
+    finally:
+        said, errors = host.communicate("\n", timeout=60)
+    assert (host.returncode, said.splitlines()[-1]) == (0, "ok"), errors
 
 
 @pytest.mark.parametrize("uid", [0, 65534])
