@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -110,10 +111,11 @@ void tool_begin(char **argv, int usage_status)
 
 static bool is_parsing;
 
-/* argp ends the program itself after --help and --version. */
+/* argp ends the program itself after --help and --version. A refused option has printed nothing here. */
 static void check_help(void)
 {
-    if (is_parsing && tool_close_output(program_invocation_short_name, "", 0) != 0)
+    bool has_printed = is_parsing && (__fpending(stdout) > 0 || ferror(stdout) != 0);
+    if (has_printed && tool_close_output(program_invocation_short_name, "", 0) != 0)
         _exit(TOOL_UNWRITTEN);
 }
 

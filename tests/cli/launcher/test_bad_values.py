@@ -116,6 +116,14 @@ def test_a_help_that_cannot_be_written_is_a_failure(tools, tool, option):
     assert run(tools, tool, option).returncode == 0
 
 
+@pytest.mark.parametrize("command", ["sparkguard --limit=x true", "sparkguard-report --since=x", "sparkguard-sweep --margin=x", "sparkguard-doctor --frob"])
+def test_bad_usage_stays_so_without_an_output(tools, command):
+    tool, *arguments = command.split()
+    closed = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", str(tools / tool), *arguments]
+    done = subprocess.run(closed, env=environment(), stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and "cannot write" not in done.stderr
+
+
 def drop_sys_resource():
     ctypes.CDLL(None).prctl(24, 24, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_RESOURCE; a user has no such right anyway
 
