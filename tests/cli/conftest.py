@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import launching
+import members
 import pytest
 import segment as segments
 from lib.units import GIB, KIB, MIB
@@ -84,6 +85,14 @@ def in_memory(report):
         report.directory, report.history = Path(folder) / "live", Path(folder) / "history"
         report.directory.mkdir()
         yield
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A folder of several users."""
+    if os.geteuid() != 0:
+        pytest.skip("makes files of two users: needs root")
+    return members.make_shared(tmp_path)
 
 
 @pytest.fixture

@@ -4,26 +4,9 @@ import os
 import subprocess
 
 import pytest
+from members import as_member
 
-MEMBER, GROUP = 51004, 51000
 OUTPUTS = {"html": ("--html", "job.html"), "text": ("--output", "job.txt"), "metrics": ("--prometheus", "--output", "job.prom"), "json": ("--json", "--output", "job.json")}
-
-
-@pytest.fixture
-def shared(tmp_path):
-    if os.geteuid() != 0:
-        pytest.skip("makes files of two users: needs root")
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
-        parent.chmod(0o755)
-    os.chown(folder, 0, GROUP)
-    folder.chmod(0o2770)
-    return folder
-
-
-def as_member(*command):
-    subprocess.run(["setpriv", f"--reuid={MEMBER}", f"--regid={MEMBER}", f"--groups={GROUP}", *map(str, command)], check=True)
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)

@@ -1,31 +1,11 @@
 """Where sparkguard-sweep exports its table, another user's link or pipe leads nowhere. The users are real ones, made by number."""
 
-import os
-import subprocess
-
 import pytest
+from members import as_member
 from sweeping import GB, recorded, sweep  # noqa: F401 - a fixture
 
-MEMBER, GROUP = 51004, 51000
 PLAN, WORDS = ("n=1,2", "true {n}"), ("-p", "n=1,2", "--", "true", "{n}")
 SUFFIXES = ["csv", "md", "json"]
-
-
-@pytest.fixture
-def shared(tmp_path):
-    if os.geteuid() != 0:
-        pytest.skip("makes files of two users: needs root")
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
-        parent.chmod(0o755)
-    os.chown(folder, 0, GROUP)
-    folder.chmod(0o2770)
-    return folder
-
-
-def as_member(*command):
-    subprocess.run(["setpriv", f"--reuid={MEMBER}", f"--regid={MEMBER}", f"--groups={GROUP}", *map(str, command)], check=True)
 
 
 def export(sweep, path, status=0):
