@@ -1,12 +1,11 @@
 """Same bytes, several names: random mixes of fork, shared mappings, parts of them unmapped, moved, grown and viewed twice, in several
 processes of a job. The guard's figures are compared with the kernel's: each process's list of mappings, and the sums of
-Pss, in which each page counts once however many map it. Seeds are fixed: a run is the same every time.
+Pss, in which each page counts once however many map it.
 """
 
 import contextlib
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -14,13 +13,13 @@ import subprocess
 import tempfile
 
 import pytest
-from lib.target import IS_EMULATED, IS_LONG, PYTHON
+from lib import storm
+from lib.target import IS_EMULATED, PYTHON
 
 MIB = 1 << 20
 SIZE = 8 * MIB  # of each object
 STEP = 256 << 10  # offsets and lengths
 OPERATIONS = 60
-SEEDS = range(6 if IS_LONG else 2)
 
 WORKER = """
 import ctypes, json, os, socket, sys
@@ -126,8 +125,8 @@ def pss_of(pid):
 class Job:
     """Its processes, each of which does what it is told over a socket."""
 
-    def __init__(self, guard, scratch, seed, stack):
-        self.guard, self.stack, self.random, self.workers = guard, stack, random.Random(seed), []
+    def __init__(self, guard, scratch, draw, stack):
+        self.guard, self.stack, self.random, self.workers = guard, stack, draw, []
         self.server = stack.enter_context(contextlib.closing(socket.socket(socket.AF_UNIX)))
         self.path = f"{scratch}/socket"
         self.server.bind(self.path)
@@ -216,12 +215,12 @@ class Job:
         assert 0 <= private <= 2 * max(heaps) + len(heaps) * MIB, f"{where}: {private / MIB:.2f} MiB"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_shared_memory_counts_as_the_kernel_has_it(guard, tmp_path, seed):
+@pytest.mark.parametrize("round_", storm.ROUNDS)
+def test_shared_memory_counts_as_the_kernel_has_it(guard, tmp_path, round_):
     with contextlib.ExitStack() as stack:
-        job = Job(guard, tmp_path, seed, stack)
+        job = Job(guard, tmp_path, storm.seeded(), stack)
         for number in range(OPERATIONS):
             job.step()
             if number % 6 == 5:
-                job.check(f"seed {seed}, operation {number}")
-        job.check(f"seed {seed}, the end")
+                job.check(f"operation {number}")
+        job.check("the end")

@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import MIB, OUT_OF_MEMORY
+from lib import storm
 from lib.target import IS_LONG, STRESS_DIVISOR
 
 SEGMENT = 32 * MIB  # what a pool of the simulator reserves at once
@@ -12,11 +13,10 @@ def live(entry, domain="device"):
     return entry["domains"][domain]["live_bytes"]
 
 
-@pytest.mark.parametrize("seed, variables", [(1, {"SGSIM_DEVICES": 2}), (5, {"SGSIM_DEVICES": 2, "SGSIM_DAWDLE": 64}), (2, {"SGSIM_MEMORY": "96M"}), (3, {"SPARKGUARD_LIMIT": "150M"}), (4, {"SGSIM_KIND": "discrete"})])
-def test_stress_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, seed, variables):
-    """40000 calls of all kinds (100000 in the long form) from 8 threads, contexts that end with what is in them, or beside what is taken
-    in them, frees across threads, imports, planned failures of calls and of our own questions, a driver or a limit that is soon
-    exhausted, or one whose calls begin and return late."""
+MACHINES = [{"SGSIM_DEVICES": 2}, {"SGSIM_MEMORY": "96M"}, {"SPARKGUARD_LIMIT": "150M"}, {"SGSIM_KIND": "discrete"}, {"SGSIM_DEVICES": 2, "SGSIM_DAWDLE": 64}]
+
+
+def check_stress(sim, seed, variables):
     command = [sim.program("cuda_stress"), seed, 8, STEPS, 5]
     points = list(sim.quiet_points(command, **variables))
     assert len(points) == 6
@@ -42,6 +42,22 @@ def test_stress_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim,
         assert entry["refused_count"] > 0
         # Each of the four pools may have reserved a segment that the guard gave back at once; a peak has what threads took in advance.
         assert max(p["peak_bytes"] for _, p in points) <= 150 * MIB + 4 * SEGMENT + 9 * MIB
+
+
+@pytest.mark.parametrize("seed, variables", enumerate(MACHINES, 1))
+def test_stress_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, seed, variables):
+    """40000 calls of all kinds (100000 in the long form) from 8 threads, contexts that end with what is in them, or beside what is taken
+    in them, frees across threads, imports, planned failures of calls and of our own questions, a driver or a limit that is soon
+    exhausted, or one whose calls begin and return late."""
+    check_stress(sim, seed, variables)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("round_", storm.ROUNDS)
+def test_storm_of_all_calls_agrees_with_the_simulator(sim, round_):
+    """The same by any seed."""
+    draw = storm.seeded()
+    check_stress(sim, draw.randrange(10**9), draw.choice(MACHINES))
 
 
 def test_managed_bytes_of_freed_and_grown_runtime_allocations_agree(sim):
