@@ -19,12 +19,24 @@ import pytest
 from lib.waiting import wait_until
 
 GID = 4711
+RELEASES = {"debian11": "bullseye", "debian12": "bookworm", "debian13": "trixie"}
+PACKAGES = "python3-minimal,libjemalloc2"
 # crun wants cgroups of version 2 or none of both; a machine that has both gets a mount namespace in which crun sees one. What the
 # runtime mounts for containers is seen outside of it: their folder is a shared mount.
 CRUN = """if [ "$(stat -f -c %T /sys/fs/cgroup)" != cgroup2fs ]; then
     exec unshare -m --propagation unchanged sh -c 'mount --make-rprivate /sys && umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup; exec "$@"' sh {program} --cgroup-manager=disabled "$@"
 fi
 """
+
+
+def debian(images, name):
+    tar = images / f"{RELEASES[name]}.tar"
+    if not tar.exists() or tar.stat().st_size == 0:
+        done = subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", RELEASES[name], tar], capture_output=True, text=True)
+        if done.returncode != 0:
+            tar.unlink(missing_ok=True)
+            pytest.skip(f"no packages of {name} here: {done.stderr[-200:]}")
+    return tar
 
 
 class Engine:
@@ -231,7 +243,8 @@ class Docker(Engine):
         self.start_service(["dockerd", f"--config-file={self.folder}/daemon.json", f"--host=unix://{self.sock}", f"--data-root={self.folder}/data",
                             f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/pid", "--iptables=false", "--ip6tables=false",
                             "--bridge=none", f"--add-runtime=plain={self.plain}", f"--add-runtime=guarding={self.guarding}"], self.sock)
-        wait_until(lambda: self.call(*self.base(), "info")[0] == 0)
+        wait_until(lambda: self.service.poll() is not None or self.call(*self.base(), "info")[0] == 0)
+        assert self.service.poll() is None, (self.folder / "dockerd.log").read_text()[-300:]
 
     def base(self):
         return [self.client, f"--host=unix://{self.sock}"]

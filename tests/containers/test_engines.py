@@ -14,26 +14,14 @@ from pathlib import Path
 
 import pytest
 from bundles import compile_program
-from engines import ENGINES, Podman
+from engines import ENGINES, RELEASES, Podman, debian
 from lib.target import CC
 from lib.waiting import wait_until
 
-RELEASES = {"debian11": "bullseye", "debian12": "bookworm", "debian13": "trixie"}
-PACKAGES = "python3-minimal,libjemalloc2"
 MIB = 1 << 20
 TAKE = "b = bytearray(64 << 20); print(len(b))"
 GO = 'package main\nimport ("fmt"; "os")\nfunc main() { fmt.Println(len(os.Args)); os.Exit(6) }\n'
 SAY = '#include <stdio.h>\n#include <stdlib.h>\nint main(int n, char **w) { printf("%d\\n", n); return n > 1 ? atoi(w[1]) : 0; }\n'
-
-
-def debian(images, name):
-    tar = images / f"{RELEASES[name]}.tar"
-    if not tar.exists() or tar.stat().st_size == 0:
-        done = subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", RELEASES[name], tar], capture_output=True, text=True)
-        if done.returncode != 0:
-            tar.unlink(missing_ok=True)
-            pytest.skip(f"no packages of {name} here: {done.stderr[-200:]}")
-    return tar
 
 
 def packed(folder, name, files):
