@@ -206,12 +206,12 @@ demo: ## install what is missing, build, show two jobs survive that want more me
 	$(Q)BUILD=$(BUILD) scripts/demo
 .PHONY: demo
 
-picture: ## docs/reserve.svg, what the report draws of the demo's training job, and docs/page-narrow.png, its page on a telephone
+picture: ## docs/reserve.svg, what the report draws of the demo's training job; docs/page.png and page-narrow.png, the page of a small one
 	$(Q)scripts/install-deps build demo browser
 	$(Q)V=$(V) MAKE='$(MAKE)' scripts/build-quietly BUILD=$(BUILD) all demo-programs
 	$(Q)BUILD=$(BUILD) scripts/demo --simulated
 	$(Q)sed 's|python3 [^ ]*/scripts/demo_job|python3 scripts/demo_job|' $(BUILD)/demo/training.svg >docs/reserve.svg
-	$(Q)PYTHONPATH=tests /usr/bin/python3 tests/browser/picture.py $(BUILD) docs/page-narrow.png
+	$(Q)PYTHONPATH=tests /usr/bin/python3 tests/browser/picture.py $(BUILD) docs
 .PHONY: picture
 
 include tests/tests.mk

@@ -1,6 +1,8 @@
-"""Makes docs/page-narrow.png, the page of a small job as a telephone shows it: picture.py BUILD PICTURE.png. `make picture` calls it.
+"""Makes docs/page.png and docs/page-narrow.png, the page of a small job as a window and a telephone show it: picture.py BUILD FOLDER.
 
-The job has three processes, and is refused what its last batch wants.
+`make picture` calls it with FOLDER docs.
+
+The job has three processes, and is refused what its last batch wants: more than its limit, whatever the others hold.
 """
 
 import base64
@@ -12,13 +14,14 @@ from pathlib import Path
 
 from conftest import NAMES, ROOT, Browser
 
-WIDTH, HEIGHT, SCALE = 390, 2180, 0.65
+# By name: width and height in pixels of the page, scale of the picture, whether it is dark.
+PICTURES = {"page.png": (900, 1750, 0.7, False), "page-narrow.png": (390, 2180, 0.65, True)}
 LOADER = "import time\nheld = []\nfor i in range(20):\n    held.append(bytearray(4 << 20))\n    time.sleep(0.4)  # pace: a time line has some samples a second\n"
 TRAINER = """
 import subprocess, sys, time
 import sparkguard
 workers = [subprocess.Popen([sys.executable, "loader.py"]) for _ in range(2)]
-for batch in (1, 2, 4, 8):
+for batch in (1, 2, 4, 8, 16):
     with sparkguard.phase(f"batch {batch}"):
         for step in range(4):
             try:
@@ -46,17 +49,18 @@ def page_of_a_job(build, folder):
 
 
 def main():
-    build, picture = map(Path, sys.argv[1:])
+    build, folder = map(Path, sys.argv[1:])
     program = next(filter(None, map(shutil.which, NAMES)))
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "browser").mkdir()
         page = page_of_a_job(build.resolve(), Path(scratch))
         browser = Browser(program, Path(scratch) / "browser")
-        shown = browser.open(page, WIDTH, dark=True)
-        clip = {"x": 0, "y": 0, "width": WIDTH, "height": HEIGHT, "scale": SCALE}
-        shot = shown.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        for name, (width, height, scale, is_dark) in PICTURES.items():
+            shown = browser.open(page, width, dark=is_dark)
+            clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": scale}
+            shot = shown.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+            (folder / name).write_bytes(base64.b64decode(shot["data"]))
         browser.close()
-    picture.write_bytes(base64.b64decode(shot["data"]))
 
 
 if __name__ == "__main__":
