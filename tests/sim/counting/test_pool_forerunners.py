@@ -8,6 +8,7 @@ import random
 
 import pytest
 from conftest import MIB, OUT_OF_MEMORY
+from lib import storm
 from lib.forerunners import CONTEXT, RESERVE, TOTAL, UNGUARDED, WAYS, forerun, living, machine_with_pools
 
 ERROR = TOTAL // 64 + 8 * MIB  # what is not counted of the pool, and what small programs hold and are promised besides
@@ -30,9 +31,9 @@ def decide(sim, variables, size):
     return result, left if missing != 0 else ERROR + 1, is_short
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(None, id=f"storm {number}", marks=pytest.mark.long) for number in storm.ROUNDS)])
 def test_each_decision_is_the_one_that_the_books_make(sim, seed):
-    chance = random.Random(seed)
+    chance = storm.seeded() if seed is None else random.Random(seed)
     variables = machine_with_pools(sim)
     said = []
     with living(sim, variables, chance.randrange(1, 40) * MIB, **chance.choice([UNGUARDED, {}])):
