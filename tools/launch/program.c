@@ -189,6 +189,9 @@ static char *probably_meant(const char *tool, const char *name, int failure)
     char *option = is_launcher && failure == ENOENT ? option_of(name) : NULL;
     if (option != NULL)
         return text_format("sparkguard %s", option);
+    size_t first = strcspn(name, " ");
+    if (failure == ENOENT && name[first] == ' ' && find_as_execvp(text_copy(name, first)) != NULL)
+        return text_format("%s%s, without the quotes", before, name);
     if (failure != ENOENT || strchr(name, '/') != NULL)
         return NULL;
     if (strcmp(name, "python") == 0 && find_as_execvp("python3") != NULL)

@@ -336,6 +336,8 @@ def steps_after_a_refusal(tools, tmp_path, words, variable, **more):
     "words, status, said",
     [
         (["help"], 127, "cannot run help: No such file or directory; did you mean: sparkguard --help"),
+        (["sh -c true"], 127, "cannot run sh -c true: No such file or directory; did you mean: sparkguard sh -c true, without the quotes"),
+        (["nothing -c true"], 127, "cannot run nothing -c true: No such file or directory"),
         (["version"], 127, "cannot run version: No such file or directory; did you mean: sparkguard --version"),
         (["status"], 127, "cannot run status: No such file or directory; did you mean: sparkguard report"),
         (["limit=64G", "true"], 127, "cannot run limit=64G: No such file or directory; did you mean: sparkguard --limit=64G"),
