@@ -10,7 +10,8 @@
 #include "common/text.h"
 #include "sparkguard_options.h"
 
-enum { MOST_CHANGES = 2 }; /* letters; words that differ in more are not similar */
+/* Letters: words that differ in more are not similar, and shorter ones are several options of a letter each. */
+enum { MOST_CHANGES = 2, LONG_LEAST = 3 };
 
 struct nearest {
     const char *word; /* NULL: none is similar yet */
@@ -67,9 +68,18 @@ void suggest_option(const char *tool, const struct argp *parser, char **argv)
             fprintf(stderr, "%s: did you mean --memory?\n", tool);
             return;
         }
+        struct nearest nearest = {NULL, MOST_CHANGES + 1};
+        if ((*argument)[0] == '-' && (*argument)[1] != '-') { /* a long option with one dash? */
+            char *single = text_copy(*argument + 1, strcspn(*argument + 1, "="));
+            bool is_long = strlen(single) >= LONG_LEAST && find_option(parser, single, &nearest);
+            if (is_long)
+                fprintf(stderr, "%s: did you mean --%s?\n", tool, single);
+            if (is_long)
+                return;
+        }
         if (strncmp(*argument, "--", 2) != 0)
             continue;
-        struct nearest nearest = {NULL, MOST_CHANGES + 1};
+        nearest = (struct nearest){NULL, MOST_CHANGES + 1};
         char *name = text_copy(*argument + 2, strcspn(*argument + 2, "="));
         bool is_known = strcmp(name, "help") == 0 || find_option(parser, name, &nearest);
         if (is_known)
