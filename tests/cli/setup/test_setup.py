@@ -309,6 +309,23 @@ def test_no_service_of_roots_and_no_root_joins_the_groups_directory(root):
             assert (str(shared) in done.stdout) == is_joined, (file, user, done)
 
 
+def test_undo_takes_away_what_the_runtime_has_mounted_for_containers(root):
+    """A directory that the last one left, and a file of figures of one that runs."""
+    root.set_up()
+    own, shown = root.path / "run/sparkguard/containers/box", root.path / "run/sparkguard/promises/box"
+    for path in (own, shown.parent):
+        path.mkdir(parents=True)
+    shown.touch()
+    subprocess.run(["mount", "-t", "tmpfs", "none", own], check=True)
+    (own / "promises").touch()
+    subprocess.run(["mount", "--bind", own / "promises", shown], check=True)
+    try:
+        assert "could not be removed" not in root.undo() and not (root.path / "run/sparkguard").exists()
+    finally:
+        for path in (shown, own):
+            subprocess.run(["umount", "--lazy", path], stderr=subprocess.DEVNULL)
+
+
 def test_only_services_that_are_there_get_a_drop_in(root):
     root.write("etc/systemd/system/jupyterhub@.service", "[Service]\nExecStart=/opt/jupyter\n")
     root.write("etc/systemd/system/jupyter x.service", "[Service]\n")

@@ -726,7 +726,7 @@ unmount() {
     ! mountpoint -q "$1" || umount -n -l "$1" || true # else it cannot be removed, which is told
 }
 unmount_own() { # the runtime keeps what the last containers left for the report; one that runs has its directory mounted inside as well
-    for each in "$root"/run/sparkguard/containers/*/; do
+    for each in "$root"/run/sparkguard/promises/* "$root"/run/sparkguard/containers/*/; do
         unmount "$each"
     done
 }
