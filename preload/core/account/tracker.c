@@ -41,11 +41,11 @@ struct sg_tracker_changes sg_tracker_changes;
  * last scan, and `anonymous` of the whole process. All atomic. */
 static struct {
     uint64_t extent, shared_extent, own, anonymous;
-} sparse;
+} sparse SG_AT_FORK;
 static uint64_t copied_extent;            /* (atomic) of private mappings of files that may be written to */
 static uint64_t fork_until_ns SG_AT_FORK; /* (atomic) until then changes wait for a fork; 0: no fork */
 
-static uint32_t is_heir; /* (atomic) a forked child that has not marked yet what it has inherited */
+static uint32_t is_heir SG_AT_FORK; /* (atomic) a forked child that has not marked yet what it has inherited */
 
 static struct sg_range_map checked_units; /* units of shared memory that the present scan has checked */
 

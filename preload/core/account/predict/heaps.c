@@ -10,7 +10,7 @@
 #define WHOLE_UNIT (UINT64_C(1) << 30)     /* it is in whole GiB: of a block, the allocator's own words are a part */
 #define EXPECTED_LEAST 4                   /* at least 1/4 is expected to be touched */
 
-static uint64_t extent, resident; /* (atomic) by the last scan */
+static uint64_t extent SG_AT_FORK, resident SG_AT_FORK; /* (atomic) by the last scan */
 
 static bool is_power_of_two(uint64_t bytes)
 {
