@@ -79,6 +79,16 @@ def test_it_opens_with_the_verdict(make, report, tmp_path):
     assert train.get("class") == "verdict bad" and train.find("a").get("href").startswith("#job-")
 
 
+@pytest.mark.parametrize("reason", [None, "limit", "reserve"])
+def test_no_green_banner_stands_above_refusals(make, report, tmp_path, reason):
+    segment = make(exit_code=0).peak(heap=GIB)
+    if reason:
+        segment.domain("heap", peak=GIB, refused=1).refusal("malloc", "heap", GIB, reason, usable=MIB)
+    segment.write(report.directory)
+    banner = write(report, tmp_path / "report.html", "--all").root.find("body/header")[1]
+    assert (banner.get("class"), "refused once" in words(banner)) == ("verdict warn" if reason else "verdict good", bool(reason))
+
+
 def test_a_hundred_jobs_have_few_verdicts_at_the_top_and_few_drawings(make, report, tmp_path):
     for i in range(100):
         for k in range(2):
