@@ -196,6 +196,7 @@ class Jail:
             self.start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("round_", storm.ROUNDS)
 def test_what_is_granted_fits_a_cgroup_when_it_is_touched_and_what_fits_is_granted(guard, jail, round_):
     draw = storm.seeded()
