@@ -235,6 +235,15 @@ void sg_ledger_promise(uint64_t bytes, bool is_private)
     (void)sg_entry_raise_both(SG_SUM_SHARED, SG_SUM_PROMISED, bytes, &all);
 }
 
+/* In this order: an observation in between would lower the whole by the part that is gone, which went off it then. */
+void sg_ledger_withdraw_shared(uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    (void)sg_entry_lower(SG_SUM_PROMISED, bytes);
+    (void)sg_entry_lower(SG_SUM_SHARED, bytes);
+}
+
 void sg_ledger_note_moved(uint64_t bytes)
 {
     if (bytes == 0)

@@ -7,8 +7,8 @@
  * Array credit is granted, too; it is taken back before a peak is raised.
  *
  * Promises. promised_bytes is an upper bound of what was granted and has no pages yet. A grant raises it, and so does
- * memory that is given back but stays mapped. Only an observation lowers it: to what the kernel says of the process
- * (procfs.h) and what was promised since the observation began. sg_ledger_promised_bytes() is never more than what is
+ * memory that is given back but stays mapped. An observation lowers it: to what the kernel says of the process
+ * (procfs.h) and what was promised since the observation began. So does unmapping shared memory that has no pages. sg_ledger_promised_bytes() is never more than what is
  * held (tests/model/promise.pml).
  *
  * Thread-safety: any thread, also in signal handlers, except where noted. No locks.
@@ -49,6 +49,10 @@ void sg_ledger_turn_domain_peaks(void);
  * bounded by the bytes held. `is_private`: the kernel counts them as private memory of this process; false for shared
  * and managed memory. */
 void sg_ledger_promise(uint64_t bytes, bool is_private);
+
+/* Takes back the promise of `bytes` of shared memory that no range of this process maps any more. Under the lock that a
+ * scan ends under (tmpfs_ranges.h). */
+void sg_ledger_withdraw_shared(uint64_t bytes);
 
 /* Notes `bytes` that an observation which is going on now may miss, because they move in the index of mappings. Call it
  * under the lock of that index, or after the real call and before the index changes. Promises nothing. */

@@ -129,6 +129,23 @@ static void set_own(uint64_t bytes)
         sg_store(&sg_own->inherited_shared_bytes, bytes);
 }
 
+/* What of the missing bytes shown before is surely mapped no more. `list`: the ranges that are shown next. */
+static uint64_t missing_of_gone(const struct sg_memory_file *list, uint32_t count)
+{
+    uint64_t gone = 0;
+    for (uint32_t i = 0, at = 0; i < shown_count; i++) {
+        const struct sg_memory_file *before = &shown_ranges()[i];
+        while (at < count && list[at].end <= before->begin)
+            at++;
+        bool stays = at < count && list[at].begin == before->begin && list[at].end == before->end;
+        if (!stays && before->missing_bytes != 0)
+            gone += sg_above(before->missing_bytes,
+                             sg_range_map_bytes(&sg_tmpfs_mapped, before->begin, before->end, SG_RANGE_COUNTED) *
+                                 SG_SHARED_UNIT);
+    }
+    return gone;
+}
+
 /* Updates `shown` to the ranges that are mapped now; sg_entry_end_files publishes them. A scan that is going on keeps
  * what it has found. */
 static void renew_ranges(void)
@@ -145,6 +162,7 @@ static void renew_ranges(void)
             list_found[i] += known_missing(&list[i], &shown[j], found[j]);
         }
     }
+    sg_ledger_withdraw_shared(missing_of_gone(list, count));
     memcpy(shown, list, count * sizeof list[0]);
     memcpy(found, list_found, count * sizeof list_found[0]);
     shown_count = count;

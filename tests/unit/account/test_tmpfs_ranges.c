@@ -106,12 +106,42 @@ CHILD_TEST(pages_that_a_scan_has_met_are_promised_once)
     CHECK_EQUAL(shown(1), MIB);
 }
 
+CHILD_TEST(what_is_mapped_no_more_is_promised_no_more)
+{
+    change(1, 0, 4 * MIB, SG_RANGE_COUNTED);
+    change(2, 0, MIB, SG_RANGE_COUNTED);
+    promise(1, 0, 4 * MIB);
+    promise(2, 0, MIB);
+    change(1, 3 * MIB, MIB, SG_RANGE_NONE);
+    CHECK_EQUAL(shown(1), 3 * MIB);
+    CHECK_EQUAL(sg_entry_sum(SG_SUM_SHARED), 4 * MIB);
+    change(2, 0, MIB, SG_RANGE_NONE);
+    change(1, 0, 3 * MIB, SG_RANGE_NONE);
+    CHECK_EQUAL(sg_entry_sum(SG_SUM_SHARED), 0);
+    CHECK_EQUAL(sg_entry_sum(SG_SUM_PROMISED), 0);
+}
+
+CHILD_TEST(what_may_be_missing_in_the_rest_of_a_range_stays_promised)
+{
+    struct sg_lock_state lock;
+    change(1, 0, 4 * MIB, SG_RANGE_COUNTED);
+    promise(1, 0, 4 * MIB);
+    begin_scan(&lock);
+    find(1, 0, 4 * MIB, 3 * MIB);
+    end_scan(&lock, 3 * MIB);
+    change(1, 2 * MIB, 2 * MIB, SG_RANGE_NONE); /* 1 or 2 MiB of what is left have no pages */
+    CHECK_EQUAL(sg_entry_sum(SG_SUM_SHARED), 2 * MIB);
+    CHECK_EQUAL(sg_ledger_promised_bytes(), 2 * MIB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_scan_keeps_what_it_found_while_another_file_is_mapped),
         cmocka_unit_test(a_scan_keeps_what_it_found_when_the_range_grows),
         cmocka_unit_test(pages_that_a_scan_has_met_are_promised_once),
+        cmocka_unit_test(what_is_mapped_no_more_is_promised_no_more),
+        cmocka_unit_test(what_may_be_missing_in_the_rest_of_a_range_stays_promised),
     };
     return cmocka_run_group_tests_name("tmpfs_ranges", tests, NULL, NULL);
 }
