@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs/testing.md").read_text()
-KINDS = ["Unit", "Preload", "Simulator", "Tools", "Fuzz", "Model", "Budget"]
+KINDS = ["Unit", "Preload", "Simulator", "Storm", "Tools", "Fuzz", "Model", "Budget"]
 EXAMPLES = re.findall(r"^\*\*(\w+)\*\*:[^`]*(?:`[^`]+`[^`]*)*\n\n```\w+\n(?://|#) (\S+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
