@@ -16,8 +16,6 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { FIELD_PARENT = 4, GENERATIONS = 8 };
-
 struct search {
     uint32_t parent;
     char prefix[16]; /* "PID-", with which the names of the parent's records begin */
@@ -59,29 +57,6 @@ static bool take_record(int directory, const char *name, void *context)
     return !search->is_found;
 }
 
-/* Whether the job has the name that its first process generated, as in "20261120T131742-4711". */
-static bool is_generated(const char *job, uint32_t first)
-{
-    const size_t time_bytes = strlen("20261120T131742");
-    const char *number = job + time_bytes + 1;
-    return strnlen(job, time_bytes + 2) == time_bytes + 2 && job[time_bytes] == '-' &&
-           sg_text_read_number(&number) == first && *number == '\0';
-}
-
-/* The process whose record tells the job, if it has one: the parent, or, where the job began with a process that may
- * have no record, as a shell that handed on the name it had generated, that one's parent. 0: there is none. */
-static uint32_t find_teller(void)
-{
-    uint32_t first = sg_options.first_pid, process = (uint32_t)sg_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0);
-    if (sg_options.named_by != 0)
-        return sg_options.named_by == sg_sys_getpid() ? process : 0;
-    if (first == sg_sys_getpid() || !is_generated(sg_options.job, first))
-        return 0;
-    for (int depth = 0; depth < GENERATIONS && process > 1 && process != first; depth++)
-        process = (uint32_t)sg_procfs_stat(process, FIELD_PARENT);
-    return process == first ? (uint32_t)sg_procfs_stat(first, FIELD_PARENT) : 0;
-}
-
 void (*sg_parent_job_tell)(void) SG_AT_START;
 
 void sg_parent_job_adopt(void)
@@ -89,14 +64,12 @@ void sg_parent_job_adopt(void)
     const uint64_t pids = UINT64_C(1) << 22; /* SG_RUN */
     static char names[2048]; /* too large for the stack of a signal handler; segment.c's lock protects it */
     struct stat info = {0};
-    static bool has_asked; /* also in forked children, whose job is their parent's */
-    struct search search = {.parent = has_asked ? 0 : find_teller()};
-    if (search.parent <= 1)
+    struct search search = {.parent = (uint32_t)sg_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0)};
+    if (sg_options.named_by != sg_sys_getpid() || search.parent <= 1)
         return;
     int fd = sg_directory_open(sg_options.dir, &info);
     if (fd < 0)
         return;
-    has_asked = true;
     struct sg_text prefix = sg_text_begin(search.prefix, sizeof search.prefix);
     sg_text_add_number(&prefix, search.parent);
     sg_text_add(&prefix, "-");

@@ -2,8 +2,6 @@
 
 import sys
 
-import pytest
-
 LIMIT = {"SPARKGUARD_JOB": None, "SPARKGUARD_LIMIT": "300M"}
 PARENT = """
 first = {{k: v for k, v in os.environ.items() if k not in ("SPARKGUARD_JOB", "SPARKGUARD_JOB_FIRST")}}
@@ -48,26 +46,3 @@ def test_what_the_child_begins_by_its_own_environment_is_in_it_too(place):
     words = ["-S", "-c", child, str(place.admit_take), "malloc", "200M"]
     text = PARENT.format(before="malloc(100 * MIB)", program=sys.executable, commands=words)
     assert place.player(text, LIMIT).ready() == ["ok", "ENOMEM"]
-
-
-@pytest.mark.parametrize("wrapper", [["sh", "-c", '"$@"; exit', "sh"], ["sh", "-c", 'env "$@"; exit', "sh", "nice"], ["sh", "-c", 'sh -c "\\"\\$@\\"; exit" sh "$@"; exit', "sh"]])
-def test_child_behind_a_shell_without_a_record_is_in_it_too(place, wrapper):
-    """The shell generates a name, which its children have in their environment."""
-    program, *words = [*wrapper, str(place.admit_take), "malloc", "200M"]
-    text = PARENT.format(before="malloc(200 * MIB)", program=f"/bin/{program}", commands=words)
-    assert place.player(text, LIMIT).ready() == ["ok", "ENOMEM"]
-    (job,) = place.guard.report()["jobs"]
-    assert len(job["processes"]) == 2
-
-
-def test_child_of_a_shell_with_a_name_of_its_own_is_in_another(place):
-    words = ["-c", 'SPARKGUARD_JOB=other "$@"; exit', "sh", str(place.admit_take), "malloc", "200M"]
-    text = PARENT.format(before="malloc(200 * MIB)", program="/bin/sh", commands=words)
-    assert place.player(text, LIMIT).ready() == ["ok", "ok"]
-
-
-def test_children_of_two_shells_are_two_jobs(place):
-    words = ["/bin/sh", "-c", f"{place.admit_take} malloc 200M; exit"]
-    one, other = (place.guard.run(words, env={**place.env, **LIMIT}) for _ in range(2))
-    assert one.stdout.split() == other.stdout.split() == ["ok"]
-    assert len({job["job"] for job in place.guard.report()["jobs"]}) == 2
