@@ -627,7 +627,7 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     begin_flight(&refill);
     if (judge_small(&refill, &ignored) != SG_ADMIT) { /* then ask for the block alone, without the refill */
         sg_admission_settle_small(&refill, 0);
-        refill.size_bytes = wanted;
+        refill.size_bytes = refill.growth_bytes = wanted;
         if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* always grant the driver's own: it may not handle a refusal */
             begin_flight(&refill);
         else if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted, call))

@@ -846,12 +846,15 @@ CHILD_TEST(near_the_end_of_the_grace_a_thread_gets_what_it_needs_and_no_more)
     sg_ledger_charge(SG_DOMAIN_MAPPED, 64 * MIB);
     CHECK(sg_admission_take_credit(1, "malloc"));
     (void)sg_owner_add(&sg_self.record->credit_bytes, -SG_CREDIT_MAX);
+    struct sg_request large = {.domain = SG_DOMAIN_MAPPED, .size_bytes = GIB, .growth_bytes = GIB};
     uint64_t taken = 0;
+    sg_admission_fly(&large, GIB);
     while (taken < 100 * MIB && sg_admission_take_credit(64 * KIB, "malloc")) {
         (void)sg_owner_add(&sg_self.record->credit_bytes, -(int64_t)(64 * KIB));
         taken += 64 * KIB;
     }
     CHECK_EQUAL(taken, 32 * MIB);
+    CHECK_EQUAL(sg_entry_own_flight(true), GIB); /* another request's bytes stay in flight */
     CHECK_EQUAL(sg_self.record->credit_bytes, 0);
     CHECK(sg_own->domain[SG_DOMAIN_HEAP].refused_count >= 1);
 }
