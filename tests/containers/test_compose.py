@@ -41,6 +41,6 @@ def test_a_service_that_is_refused_something_says_so_and_the_other_goes_on(build
         assert {name: [process["refused_count"] for process in job["processes"]] for name, job in jobs.items()} == {"serve": [0], "train": [1]}
         assert jobs["train"]["limit_bytes"] == 512 << 20 and jobs["serve"]["limit_bytes"] is None
         engine.call(*compose, "down", check=True)
-    (shown,) = re.findall(r"`train_1 +\| (try: .*?)`", (ROOT / "README.md").read_text())
+    (shown,) = re.findall(r"`train-1 +\| (try: .*?)`", (ROOT / "README.md").read_text())
     (step,) = re.findall(r"train[-_]1 +\| (try: .*)", said)
     assert re.sub(r"[\d.]+", "N", step) == re.sub(r"[\d.]+", "N", shown)

@@ -462,7 +462,7 @@ def test_a_limit_by_annotation_refuses_inside(engine, image, tmp_path):
     status, stdout, stderr = engine.run(bundle)
     assert (status, stdout) == (0, "ok\nENOMEM\n") and "(SPARKGUARD_LIMIT)" in stderr
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    (shown,) = re.findall(r"`train_1 +\| (try: .*?)`", readme)
+    (shown,) = re.findall(r"`train-1 +\| (try: .*?)`", readme)
     assert re.sub(r"[\d.]+", "N", stderr.splitlines()[-1]) == re.sub(r"[\d.]+", "N", shown)
 
 

@@ -3,7 +3,7 @@
     @pytest.mark.parametrize("round_", storm.ROUNDS)
     def test_...(place, round_):
         draw = storm.seeded()           # prints its seed, which pytest shows where the test fails
-    STORM_SEED=1234 tests/run FILE      the same again
+    STORM_SEED=1234 STORM_ROUNDS=1 QUALIFY=long tests/run FILE      the same again
 
 A storm of `make test` takes a few seconds. `make qualify` plays 200 of each kind, which takes an hour; STORM_ROUNDS is another number.
 """

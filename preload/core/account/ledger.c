@@ -27,6 +27,7 @@ static uint32_t peak_writer;
 static uint64_t sparse_ever;      /* (atomic) MAP_NORESERVE bytes made writable, sum; never falls */
 static uint64_t shared_ever;      /* (atomic) bytes of shared memory promised or moved, sum; never falls */
 static uint64_t arrays_max_bytes; /* (atomic) most array credit of a thread */
+static uint32_t has_forked;       /* (atomic) since the last scan began */
 
 /* SG_SUM_EVER and the two sums when the present scan began, and ahead_most_bytes of all records. */
 static struct {
@@ -235,10 +236,10 @@ void sg_ledger_promise(uint64_t bytes, bool is_private)
     (void)sg_entry_raise_both(SG_SUM_SHARED, SG_SUM_PROMISED, bytes, &all);
 }
 
-/* In this order: an observation in between would lower the whole by the part that is gone, which went off it then. */
+/* The sum first: in the other order an observation in between takes the bytes off once more. */
 void sg_ledger_withdraw_shared(uint64_t bytes)
 {
-    if (bytes == 0)
+    if (bytes == 0 || sg_load_relaxed(&has_forked) != 0)
         return;
     (void)sg_entry_lower(SG_SUM_PROMISED, bytes);
     (void)sg_entry_lower(SG_SUM_SHARED, bytes);
@@ -472,6 +473,7 @@ void sg_ledger_observe(uint64_t begin, uint64_t missing_bytes)
 
 void sg_ledger_begin_scan(void)
 {
+    sg_store_relaxed(&has_forked, 0u);
     scan.ever = sg_ledger_begin_observation();
     scan.sparse = sg_load(&sparse_ever);
     scan.shared = sg_load(&shared_ever);
@@ -590,6 +592,7 @@ void sg_ledger_count_fault(void)
 
 void sg_ledger_before_fork(void)
 {
+    sg_store_relaxed(&has_forked, 1u);
     for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
         before_fork.domain[i] = sg_load(&sg_own->domain[i].granted_bytes);
     before_fork.domain[SG_DOMAIN_HEAP] = sg_ledger_live_heap_bytes();

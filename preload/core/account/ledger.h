@@ -8,8 +8,8 @@
  *
  * Promises. promised_bytes is an upper bound of what was granted and has no pages yet. A grant raises it, and so does
  * memory that is given back but stays mapped. An observation lowers it: to what the kernel says of the process
- * (procfs.h) and what was promised since the observation began. So does unmapping shared memory that has no pages. sg_ledger_promised_bytes() is never more than what is
- * held (tests/model/promise.pml).
+ * (procfs.h) and what was promised since the observation began. So does unmapping shared memory that has no pages.
+ * sg_ledger_promised_bytes() is never more than what is held (tests/model/promise.pml).
  *
  * Thread-safety: any thread, also in signal handlers, except where noted. No locks.
  */
@@ -50,8 +50,9 @@ void sg_ledger_turn_domain_peaks(void);
  * and managed memory. */
 void sg_ledger_promise(uint64_t bytes, bool is_private);
 
-/* Takes back the promise of `bytes` of shared memory that no range of this process maps any more. Under the lock that a
- * scan ends under (tmpfs_ranges.h). */
+/* Takes back the promise of `bytes` of shared memory that this process has unmapped; not between a fork and the next
+ * scan, because the child may map it, and shows no promise before its own first scan. Under sg_tracker_maps_lock, as
+ * the end of a scan. */
 void sg_ledger_withdraw_shared(uint64_t bytes);
 
 /* Notes `bytes` that an observation which is going on now may miss, because they move in the index of mappings. Call it

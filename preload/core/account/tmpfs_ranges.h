@@ -28,8 +28,8 @@ extern struct sg_range_map sg_tmpfs_mapped;
 
 /* Publishes the changes of sg_tmpfs_mapped and charges `charge_bytes` (negative: releases them) to the mapped domain.
  * Meanwhile other processes can tell that ranges and sums do not match yet. The missing bytes of an unmapped range are
- * promised no more. Of a part of a range, where it is unknown in which part they are missing, the promised sum keeps
- * them until the next scan. Under sg_tracker_maps_lock. */
+ * promised no more. The promised sum keeps them until the next scan if only a part is unmapped and it is unknown in
+ * which part they are missing, if a scan is going on, or after a fork. Under sg_tracker_maps_lock. */
 void sg_tmpfs_show_changes(int64_t charge_bytes);
 
 /* Publishes all ranges again, after the process got a new registry entry or segment. Takes sg_tracker_maps_lock. */

@@ -134,11 +134,11 @@ void sg_admission_abandon(void);
  * recorded, nothing in flight. */
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call);
 
-/* Takes the growth_bytes of a small request out of flight after the real call has returned and `kept_bytes` are
- * charged, which become a promise first; 0: it failed. */
+/* Takes the growth_bytes of a small request out of flight after the real call has returned. `kept_bytes` of them are
+ * charged and become a promise first; 0: none, or the call failed. */
 void sg_admission_settle_small(const struct sg_request *request, uint64_t kept_bytes);
 
-/* Promises charged bytes of a request of which nothing is in flight. */
+/* Promises charged bytes of a request, for a call whose bytes were not put in flight. */
 void sg_admission_promise(const struct sg_request *request, uint64_t bytes);
 
 /* Around a call that gives the pages of `bytes` of private memory back to the machine. The memory stays granted, and is

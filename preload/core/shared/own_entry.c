@@ -153,8 +153,8 @@ static uint64_t *entry_word(struct sg_registry_entry *entry, enum sg_sum sum)
 #define TRANSIT (UINT64_C(1) << 32 | 1)
 #define UNDER_WAY(transit) ((uint32_t)(transit))
 
-/* (atomic) Changes that this thread is in the middle of: more than one in a signal handler. Only this thread uses it, and
- * for its handlers the compiler must not drop the stores around a change: GCC 12 does so to plain ones under TSan. */
+/* (atomic) Changes that this thread is in the middle of: more than one in a signal handler. Only this thread uses it.
+ * For its handlers the compiler must not drop the stores around a change: GCC 12 does so to plain ones under TSan. */
 static SG_THREAD_LOCAL uint32_t changing;
 
 static void begin_change(void)

@@ -4,7 +4,8 @@
  * A program that asks a handle of the libc for free shall get this library's: foreign-function interfaces look all of
  * their functions up so. The libc looks first. Where it finds the function that the hook calls next, the hook is the
  * answer; what another library defines stays that library's. So the answer is what a linked call would reach, but for
- * three kinds of callers. RTLD_NEXT of dlsym stays the libc's, which passes over this library only for those behind it.
+ * three kinds of callers. RTLD_NEXT stays the libc's, which passes over this library only for those behind it; but no
+ * name of CUDA is found so where there is no CUDA.
  * UCX, which patches the code that it finds, gets the libc's functions. And an object behind this library that itself
  * wraps the libc gets the libc's functions, for a hook may call that object, and would call itself through it.
  *
@@ -143,8 +144,8 @@ static bool passes_over_us(const char *name, const void *caller)
            sg_elf_symbols_before(name, &address) == SG_ORDER_OURS;
 }
 
-/* RTLD_NEXT is asked by the libc itself, which needs the program's call for it. Only where it leads to an export of this
- * library, the answer may have to be "not there". */
+/* The libc answers RTLD_NEXT itself, by the address that the program calls from. Only where that leads to an export of
+ * this library, the answer may have to be "not there". */
 static SG_APART struct sg_dlsym_answer answer_cuda(sg_function next, void *handle, const char *name,
                                                    const char *version, const void *caller)
 {

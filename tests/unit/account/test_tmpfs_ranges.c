@@ -134,6 +134,19 @@ CHILD_TEST(what_may_be_missing_in_the_rest_of_a_range_stays_promised)
     CHECK_EQUAL(sg_ledger_promised_bytes(), 2 * MIB);
 }
 
+CHILD_TEST(what_a_forked_child_may_map_stays_promised_until_the_next_scan)
+{
+    struct sg_lock_state lock;
+    change(1, 0, MIB, SG_RANGE_COUNTED);
+    promise(1, 0, MIB);
+    sg_ledger_before_fork();
+    change(1, 0, MIB, SG_RANGE_NONE);
+    CHECK_EQUAL(sg_entry_sum(SG_SUM_SHARED), MIB);
+    begin_scan(&lock);
+    end_scan(&lock, 0);
+    CHECK_EQUAL(sg_entry_sum(SG_SUM_SHARED), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +154,7 @@ int main(void)
         cmocka_unit_test(a_scan_keeps_what_it_found_when_the_range_grows),
         cmocka_unit_test(pages_that_a_scan_has_met_are_promised_once),
         cmocka_unit_test(what_is_mapped_no_more_is_promised_no_more),
+        cmocka_unit_test(what_a_forked_child_may_map_stays_promised_until_the_next_scan),
         cmocka_unit_test(what_may_be_missing_in_the_rest_of_a_range_stays_promised),
     };
     return cmocka_run_group_tests_name("tmpfs_ranges", tests, NULL, NULL);
