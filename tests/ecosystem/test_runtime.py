@@ -116,6 +116,15 @@ def test_a_file_of_the_users_at_the_librarys_place_is_no_guard(runtime, bundle):
     assert done.returncode == 1 and "is not started: a mount of the user's is at" in done.stderr
 
 
+def test_the_librarys_own_mount_by_cdi_is_the_guard(runtime, bundle):
+    """sparkguard-doctor --print-cdi makes it, with options in another order."""
+    device = {"destination": LIBRARY, "source": str(runtime.lines["library"]), "type": "bind", "options": ["ro", "nosuid", "nodev", "bind"]}
+    bundle.change(lambda config: (config["mounts"].append(device), config["process"]["env"].append(f"LD_PRELOAD={LIBRARY}")))
+    runtime.create(bundle)
+    assert bundle.guarded() == "yes" and bundle.variables()["LD_PRELOAD"] == LIBRARY and bundle.destinations().count(LIBRARY) == 1
+    runtime.create(bundle, name="again", required="yes")
+
+
 def test_what_is_restored_keeps_the_mounts_that_it_had(runtime, bundle):
     runtime.create(bundle)
     mounts = bundle.destinations()

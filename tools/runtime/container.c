@@ -198,7 +198,7 @@ static char *obstacle(struct container *container)
         why = runtime_program_guard_obstacle(&image, container->process, settings->library);
     if (why == NULL && !runtime_edit_has_own_guard(container->process)) {
         decide_sharing(container);
-        why = runtime_edit_mount_obstacle(&image, &container->document, directory_inside(container));
+        why = runtime_edit_mount_obstacle(&image, &container->document, settings->library, directory_inside(container));
     }
     runtime_image_close(&image);
     return why;

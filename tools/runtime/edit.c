@@ -290,11 +290,20 @@ static bool has_place(const struct runtime_image *image, const struct runtime_do
     }
 }
 
+/* Returns whether a mount is of a file of the host, by whatever path and options: CDI makes the library's so. */
+static bool is_mount_of(const json_t *mount, const char *file)
+{
+    const char *source = json_string_value(json_object_get(mount, "source"));
+    struct stat one, other;
+    return source != NULL && stat(source, &one) == 0 && stat(file, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
 char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
-                                  const char *inside)
+                                  const char *file, const char *inside)
 {
     const json_t *library = mount_at(config->root, RUNTIME_LIBRARY_INSIDE);
-    if (library != NULL && !is_added(library)) /* it would be preloaded, whatever it is */
+    if (library != NULL && !is_added(library) && !is_mount_of(library, file)) /* it would be preloaded */
         return text_copy("a mount of the user's is at " RUNTIME_LIBRARY_INSIDE, 128);
     bool has_both = (library != NULL || has_place(image, config, RUNTIME_LIBRARY_INSIDE, false)) &&
                     (mount_at(config->root, inside) != NULL || has_place(image, config, inside, true));

@@ -208,9 +208,10 @@ bool runtime_edit_has_own_guard(const json_t *process);
 /* Returns the first entry of LD_PRELOAD that names a libsparkguard.so; "" if none does. */
 char *runtime_edit_own_guard(const json_t *process);
 void runtime_edit_add_group(json_t *process, const struct runtime_document *document, uint32_t group);
-/* Returns why the library or the directory `inside` has no place to be mounted at; NULL if both have. */
+/* Returns why the library, `file` of the host, or the directory `inside` has no place to be mounted at; NULL if both
+ * have. */
 char *runtime_edit_mount_obstacle(const struct runtime_image *image, const struct runtime_document *config,
-                                  const char *inside);
+                                  const char *file, const char *inside);
 /* Mounts the library, and at `inside` a directory: `source` of the host, or if it is NULL a tmpfs with `options`. */
 void runtime_edit_add_mounts(json_t *config, const char *library, const char *inside, const char *source,
                              const char *options);
