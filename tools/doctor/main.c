@@ -125,7 +125,7 @@ int main(int argc, char **argv)
     style_wrap_messages();
     tool_memory_status = TOOL_UNWRITTEN;
     if (tool_parse(&parser, argc, argv, 0, &request) != 0) {
-        suggest_option("sparkguard-doctor", &parser, argv);
+        suggest_option("sparkguard-doctor", &parser, 0, argv);
         return DOCTOR_EXIT_USAGE;
     }
     if (request.daemon_json != NULL)

@@ -277,7 +277,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         if (argc > 1 && launch_subcommand_is_option(argv[1]) && (argc == 2 || strcmp(argv[1], "--report") != 0))
             fprintf(stderr, "sparkguard: did you mean: sparkguard %s\n", argv[1] + 2);
         else
-            suggest_option("sparkguard", &parser, argv);
+            suggest_option("sparkguard", &parser, ARGP_IN_ORDER, argv);
         exit(LAUNCH_USAGE);
     }
 }

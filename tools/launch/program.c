@@ -190,7 +190,8 @@ static char *probably_meant(const char *tool, const char *name, int failure)
     if (option != NULL)
         return text_format("sparkguard %s", option);
     size_t first = strcspn(name, " ");
-    if (failure == ENOENT && name[first] == ' ' && find_as_execvp(text_copy(name, first)) != NULL)
+    char *program = failure == ENOENT && name[first] == ' ' ? find_as_execvp(text_copy(name, first)) : NULL;
+    if (program != NULL && startable(program) == LAUNCH_NO_OBSTACLE)
         return text_format("%s%s, without the quotes", before, name);
     if (failure != ENOENT || strchr(name, '/') != NULL)
         return NULL;

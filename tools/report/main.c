@@ -307,7 +307,7 @@ int main(int argc, char **argv)
     request.directories = tool_allocate((size_t)argc, sizeof *request.directories);
     request.scope.directories = request.directories;
     if (tool_parse(&parser, argc, argv, 0, &request) != 0) {
-        suggest_option("sparkguard-report", &parser, argv);
+        suggest_option("sparkguard-report", &parser, 0, argv);
         return REPORT_USAGE;
     }
     defaults_take("sparkguard-report");

@@ -153,7 +153,7 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv)
         .clean_ns = INT64_C(60) * 1000000000, .lock_fd = -1, .total_bytes = SG_UNKNOWN, .reserve_bytes = SG_UNKNOWN};
     (void)sg_parse_size("5%", &sweep->large);
     if (tool_parse(&parser, argc, argv, ARGP_IN_ORDER, sweep) != 0) { /* getopt(3) has printed the reason */
-        suggest_option("sparkguard-sweep", &parser, argv);
+        suggest_option("sparkguard-sweep", &parser, ARGP_IN_ORDER, argv);
         exit(SWEEP_USAGE);
     }
     if (sweep->is_fresh && (sweep->wants_resume || sweep->wants_retry))
