@@ -154,7 +154,7 @@ const char *runtime_record_write(const char *containers, const struct runtime_re
     char *name = record_name(record->id);
     int folder = name != NULL ? runtime_record_open_folder(containers) : -1;
     if (folder < 0)
-        return name == NULL ? "its id is no file's name" : strerror(errno);
+        return name == NULL ? "its id cannot name a record" : strerror(errno);
     sweep(folder);
     char *temporary = text_format(".%s.%d", name, (int)getpid());
     json_t *root = make_record(record);

@@ -723,7 +723,7 @@ undo_logins() {
     restore /usr/share/pam-configs/sparkguard
 }
 unmount() {
-    ! mountpoint -q "$1" || umount -n -l "$1" || true # else it cannot be removed, which is told
+    while mountpoint -q "$1" && umount -n -l "$1"; do :; done # of what stays mounted it is told that it cannot be removed
 }
 unmount_own() { # the runtime keeps what the last containers left for the report; one that runs has its directory mounted inside as well
     for each in "$root"/run/sparkguard/promises/* "$root"/run/sparkguard/containers/*/; do

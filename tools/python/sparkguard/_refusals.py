@@ -94,10 +94,10 @@ def _limit_setting(refusal: Refusal) -> tuple[str, str]:
     first, own = os.environ.get("SPARKGUARD_JOB_FIRST", ""), os.environ.get("SPARKGUARD_LIMIT")
     if own and first.endswith(f" --limit={own}"):
         return "--limit ", ""
-    if own and not first.endswith(f" sparkguard.conf:limit={own}"):
-        return "SPARKGUARD_LIMIT=", ""
-    has_folder = os.environ.get("XDG_CONFIG_HOME", "").startswith("/")
-    return "limit=", " in $XDG_CONFIG_HOME/sparkguard.conf" if has_folder else " in ~/.config/sparkguard.conf"
+    folder = "$XDG_CONFIG_HOME" if os.environ.get("XDG_CONFIG_HOME", "").startswith("/") else "~/.config"
+    file = f"{folder}/sparkguard.conf"
+    is_in_file = first.endswith(f" sparkguard.conf:limit={own}") if own else os.path.exists(os.path.expandvars(os.path.expanduser(file)))
+    return ("limit=", f" in {file}") if is_in_file else ("SPARKGUARD_LIMIT=", "")
 
 
 def _next_step(refusal: Refusal) -> str:
