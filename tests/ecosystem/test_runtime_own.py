@@ -2,6 +2,7 @@
 its annotation and the administrator both want that. Records are root's."""
 
 import fcntl
+import json
 import os
 import stat
 import subprocess
@@ -167,6 +168,17 @@ def test_of_a_container_that_ran_as_another_user_nothing_is_left_under_its_id(ru
         left.write_text("x")
         os.chown(left, uid, uid)
     assert list(runtime.mounted()) == ["box"]
+
+
+def test_a_container_that_runs_keeps_its_directory_from_another_with_its_id(runtime, bundle, tmp_path):
+    """The next runtime refuses the second; the guard's edit comes before that."""
+    root = tmp_path / "root"
+    for uid in (MEMBER, 0):
+        bundle.change(lambda config: config["process"].update(user={"uid": uid, "gid": uid}))  # noqa: B023
+        runtime.passes_on("--root", root, "create", "--bundle", bundle.folder, "box")
+        (root / "box").mkdir(parents=True, exist_ok=True)
+        (root / "box/state.json").write_text(json.dumps({"init_process_pid": os.getpid()}))
+        assert (runtime.containers / "box").stat().st_uid == MEMBER
 
 
 def test_a_runtime_that_is_stopped_with_the_lock_holds_up_no_other(runtime, bundle):

@@ -118,6 +118,9 @@ def test_containers_of_a_pod_that_begin_at_once_share_one_figure(image, runtime,
         assert (runtime.promises / f".{pod}").read_text().partition("\n")[0] == f"/kubepods/{pod}"
         for name in names:
             assert str(own) in [mount.get("source") for mount in made[name].read()["mounts"]]
+        figures = shown.stat().st_ino
+        runtime.create(made[names[0]], name=f"{pod}-d")
+        assert shown.stat().st_ino == figures, "what the pod has promised goes on counting"
 
 
 def test_what_a_killed_runtime_has_left_in_the_folder_goes(runtime, bundle):

@@ -175,6 +175,16 @@ static bool write_words(int folder, const char *name, const char *words)
     return is_good;
 }
 
+/* Returns whether a container's figures are shown: its pod's, as an earlier container of the pod has put them there. */
+static bool is_shown(int folder, const char *name, int own)
+{
+    struct stat shown, made;
+    return fstatat(folder, name, &shown, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(own, SG_FIGURES_NAME, &made, AT_SYMLINK_NOFOLLOW) == 0 && shown.st_dev == made.st_dev &&
+           shown.st_ino == made.st_ino && S_ISREG(made.st_mode) && made.st_nlink == 1 &&
+           made.st_size == sizeof(struct sg_figures);
+}
+
 bool runtime_own_publish(const struct runtime_settings *settings, const char *own, const char *cgroup, const char *name)
 {
     const char *file = strrchr(own, '/') + 1;
@@ -183,11 +193,13 @@ bool runtime_own_publish(const struct runtime_settings *settings, const char *ow
     if (folder < 0)
         return false;
     int directory = is_known ? open(own, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    int figures = directory >= 0 ? make_figures(directory) : -1;
-    hide(folder, file); /* of an earlier container with this id */
-    bool is_good =
-        figures >= 0 && show(folder, file, figures) && write_words(folder, file, text_format("%s\n%s\n", cgroup, name));
-    if (figures >= 0 && !is_good)
+    bool is_good = directory >= 0 && is_shown(folder, file, directory);
+    int figures = directory >= 0 && !is_good ? make_figures(directory) : -1;
+    if (!is_good)
+        hide(folder, file); /* of an earlier container with this id */
+    is_good = (is_good || (figures >= 0 && show(folder, file, figures))) &&
+              write_words(folder, file, text_format("%s\n%s\n", cgroup, name));
+    if (!is_good)
         hide(folder, file);
     const int opened[] = {folder, directory, figures};
     for (size_t i = 0; i < sizeof opened / sizeof opened[0]; i++)

@@ -193,7 +193,7 @@ bool runtime_record_is_anothers(const char *containers, const char *id, const ch
     bool is_anothers = false;
     if (folder >= 0) {
         const json_t *record = read_record(folder, name);
-        is_anothers = record != NULL && !is_of(record, state);
+        is_anothers = record != NULL && (!is_of(record, state) || is_running(state));
         close(folder);
     }
     return is_anothers;

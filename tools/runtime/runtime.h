@@ -242,8 +242,8 @@ struct runtime_record {
 int runtime_record_open_folder(const char *containers);
 /* Returns whether an id can be the name of a directory beside the records: no path, and not a record's own name. */
 bool runtime_record_is_name(const char *id);
-/* Returns whether there is a record of another engine's container with the same id. `state` as in struct
- * runtime_record. */
+/* Returns whether there is a record of another engine's container with the same id, or of one that runs. `state` as in
+ * struct runtime_record. */
 bool runtime_record_is_anothers(const char *containers, const char *id, const char *state);
 /* Returns NULL, or why the record was not written. Removes records of containers that are gone. */
 const char *runtime_record_write(const char *containers, const struct runtime_record *record);
