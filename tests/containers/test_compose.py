@@ -24,6 +24,7 @@ services:
 """
 
 
+@pytest.mark.timeout_seconds(900)  # it makes an image and begins an engine
 def test_a_service_that_is_refused_something_says_so_and_the_other_goes_on(build, tmp_path_factory):
     """The names that Compose makes have an underscore in version 1, and a hyphen since version 2."""
     if shutil.which("docker-compose") is None:

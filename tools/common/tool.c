@@ -116,7 +116,7 @@ static void check_help(void)
 {
     bool has_printed = is_parsing && (__fpending(stdout) > 0 || ferror(stdout) != 0);
     if (has_printed && tool_close_output(program_invocation_short_name, "", 0) != 0)
-        _exit(TOOL_UNWRITTEN);
+        _exit(tool_memory_status);
 }
 
 int tool_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input)

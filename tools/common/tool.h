@@ -34,7 +34,7 @@ void tool_arena_release(size_t mark);
 /* Begins a tool that prints: its name, the exit status of bad usage, the locale, and a quiet end by a closed pipe. */
 void tool_begin(char **argv, int usage_status);
 /* argp_parse(3). Where argp ends the program after --help or --version, and that could not be written, the status is
- * TOOL_UNWRITTEN. */
+ * tool_memory_status. */
 struct argp;
 int tool_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input);
 /* Closes stdout. Returns `status`, or TOOL_UNWRITTEN after "TOOL: cannot write WHAT: ..." on stderr. */
