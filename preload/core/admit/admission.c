@@ -73,7 +73,7 @@ void sg_admission_atfork_child(void)
  * therefore also noted in sg_self.open, for sg_admission_abandon. */
 static bool is_cuda(const struct sg_request *request)
 {
-    return request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
+    return request->registers || (request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED);
 }
 
 static SG_INLINE void add_to_flight(const struct sg_request *request, uint64_t bytes)

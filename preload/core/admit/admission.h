@@ -91,6 +91,7 @@ struct sg_request {
     uint64_t sparse_bytes;   /* the part of growth_bytes in MAP_NORESERVE mappings, which promise nothing */
     uint64_t replaced_bytes; /* the part of size_bytes that old memory, released by the call, makes available */
     struct sg_shared_range shared;
+    bool registers; /* of CUDA, though of a domain of the host: memory of the program is registered */
     bool is_shared; /* some of the memory is shared, whether `shared` names it or not */
     struct sg_wording wording;
     enum sg_request_kind kind;

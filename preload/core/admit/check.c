@@ -151,7 +151,7 @@ bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint
     const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;
     const struct sg_constraint card = card_of(request);
     bool is_of_card = request->card.identity != 0, fits = true;
-    bool is_cuda = request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
+    bool is_cuda = request->registers || (request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED);
     uint32_t count = is_of_card || request->domain == SG_DOMAIN_DEVICE ? 1 : snapshot->count;
     uint64_t pooled = sg_pool_room_bytes(request, parts);
     int64_t tightest = INT64_MAX;

@@ -859,6 +859,21 @@ CHILD_TEST(near_the_end_of_the_grace_a_thread_gets_what_it_needs_and_no_more)
     CHECK(sg_own->domain[SG_DOMAIN_HEAP].refused_count >= 1);
 }
 
+CHILD_TEST(a_call_of_cuda_that_is_left_leaves_nothing_in_flight)
+{
+    begin(8 * GIB);
+    struct sg_request of_cuda[] = {
+        {.domain = SG_DOMAIN_DEVICE, .size_bytes = GIB, .growth_bytes = GIB, .wording.call = "call"},
+        {.domain = SG_DOMAIN_MAPPED, .size_bytes = GIB, .wording.call = "call", .registers = true},
+    };
+    for (unsigned i = 0; i < sizeof of_cuda / sizeof of_cuda[0]; i++) {
+        CHECK(sg_admission_ask(&of_cuda[i]));
+        CHECK_EQUAL(sg_entry_own_flight(false), GIB);
+        sg_admission_abandon();
+        CHECK_EQUAL(sg_entry_own_flight(false), 0);
+    }
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static int count_lines(const char *text)
@@ -992,6 +1007,7 @@ int main(void)
         cmocka_unit_test(a_thread_pays_from_credit_without_a_look),
         cmocka_unit_test(a_debt_is_refilled_too),
         cmocka_unit_test(near_the_end_of_the_grace_a_thread_gets_what_it_needs_and_no_more),
+        cmocka_unit_test(a_call_of_cuda_that_is_left_leaves_nothing_in_flight),
         cmocka_unit_test(a_refusal_is_counted_recorded_and_said_once_a_second),
         cmocka_unit_test(the_last_line_tells_how_many_more_were_refused_in_which_time),
         cmocka_unit_test(small_refusals_are_all_counted_but_recorded_once_a_second),

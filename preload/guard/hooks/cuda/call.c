@@ -259,6 +259,7 @@ void sg_cuda_prepare(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domai
     sg_mempool_memory_catch_up();
     call->context = sg_context_current();
     call->request = (struct sg_request){.domain = domain,
+                                        .registers = domain == SG_DOMAIN_MAPPED,
                                         .wording.call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
                                         .attempt.is_behind = true};
 }
