@@ -71,18 +71,22 @@ class Engine:
         stdout, stderr = process.communicate(timeout=60)
         return process.returncode, stdout, stderr
 
-    def prepare_own(self, name):
+    def prepare_own(self, name, uid=0):
         """In the mount namespace that crun gets here, what the runtime mounts would be gone with it: what is there already is used."""
         self.containers.mkdir(parents=True, exist_ok=True)
         (self.containers / name).mkdir(exist_ok=True)
         if self.name == "crun" and not os.path.ismount(self.containers / name):
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700,size=32m", "sparkguard", self.containers / name], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=0700,size=32m,uid={uid}", "sparkguard", self.containers / name], check=True)
 
     def prepare(self, bundle, name):
         """By default runc names the cgroup after the container: those of two runs of the tests would be one, and runc warns of it."""
+        uid = 0
         with contextlib.suppress(OSError, ValueError):  # of a bundle that is broken on purpose
             bundle.change(lambda config: config["linux"].setdefault("cgroupsPath", f"/sparkguard-test-{os.getpid()}-{name}"))
-        self.prepare_own(name)
+            config = bundle.read()
+            first = config["linux"].get("uidMappings", [{"containerID": 0, "hostID": 0}])[0]
+            uid = first["hostID"] + config["process"].get("user", {}).get("uid", 0) - first["containerID"]
+        self.prepare_own(name, uid)
 
     def run(self, bundle, name="box", guarded=True):
         self.prepare(bundle, name)
