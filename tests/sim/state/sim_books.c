@@ -209,10 +209,12 @@ static bool is_stopped(int64_t thread)
 /* Locks the meminfo file, or passes over the lock of a stopped thread. */
 static void lock_meminfo(int file, struct sgsim_machine *machine)
 {
-    const struct timespec moment = {0, 20000};
+    enum { FIRST_NS = 20000, LONGEST_NS = 20000000 }; /* few sleeps: tests count those of a request */
+    struct timespec moment = {0, FIRST_NS};
     int64_t begin = sgsim_now_ns(), look = begin + LOCK_PATIENCE_NS, now = begin;
     while (syscall(SYS_flock, file, LOCK_EX | LOCK_NB) != 0) {
         syscall(SYS_nanosleep, &moment, NULL); /* poll: the lock */
+        moment.tv_nsec = moment.tv_nsec * 2 < LONGEST_NS ? moment.tv_nsec * 2 : LONGEST_NS;
         now = sgsim_now_ns();
         if (now >= begin + LOCK_MAX_NS || (now >= look && is_stopped(machine->holder)))
             return;
