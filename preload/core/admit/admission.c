@@ -71,16 +71,11 @@ void sg_admission_atfork_child(void)
 
 /* CUDA calls may take long, so signals stay open, and a handler can longjmp out of the call. Their bytes in flight are
  * therefore also noted in sg_self.open, for sg_admission_abandon. */
-static bool is_cuda(const struct sg_request *request)
-{
-    return request->registers || (request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED);
-}
-
 static SG_INLINE void add_to_flight(const struct sg_request *request, uint64_t bytes)
 {
     uint64_t source = sg_check_source(request);
     sg_entry_flight_add(source, (int64_t)bytes);
-    if (is_cuda(request)) {
+    if (sg_request_is_cuda(request)) {
         sg_self.open.flight_source = source;
         sg_self.open.flight_bytes += bytes;
     }
@@ -91,7 +86,7 @@ static SG_INLINE void add_to_flight(const struct sg_request *request, uint64_t b
  * threads' bytes. */
 static SG_INLINE void remove_from_flight(const struct sg_request *request, uint64_t bytes, bool has_landed)
 {
-    if (is_cuda(request))
+    if (sg_request_is_cuda(request))
         sg_self.open.flight_bytes -= sg_smaller(bytes, sg_self.open.flight_bytes);
     if (has_landed)
         sg_entry_flight_complete(sg_check_source(request), bytes);

@@ -105,6 +105,12 @@ struct sg_request {
     struct sg_attempt attempt;
 };
 
+/* Whether the request is one of a CUDA call. */
+static inline bool sg_request_is_cuda(const struct sg_request *request)
+{
+    return request->registers || (request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED);
+}
+
 /* Decides a request and, if needed, waits for what may still change (wait.h).
  * True: `granted_bytes` are in flight, signals are blocked if holds_signals is set, and sg_admission_settle must
  * follow. In observe mode requests that do not fit are admitted as well; those that would have been refused are

@@ -151,13 +151,13 @@ bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint
     const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;
     const struct sg_constraint card = card_of(request);
     bool is_of_card = request->card.identity != 0, fits = true;
-    bool is_cuda = request->registers || (request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED);
     uint32_t count = is_of_card || request->domain == SG_DOMAIN_DEVICE ? 1 : snapshot->count;
     uint64_t pooled = sg_pool_room_bytes(request, parts);
     int64_t tightest = INT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         const struct sg_constraint *constraint = is_of_card ? &card : &snapshot->at[i];
-        uint64_t usable = is_of_card ? usable_of_card(&request->card, parts) : sg_headroom_usable(i, parts, is_cuda);
+        uint64_t usable = is_of_card ? usable_of_card(&request->card, parts)
+                                     : sg_headroom_usable(i, parts, sg_request_is_cuda(request));
         usable += i == 0 ? expected_bytes : 0;
         uint64_t more = more_of(request, i == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + constraint->level, pooled);
         int64_t headroom = (int64_t)usable - (int64_t)constraint->reserve_bytes;
