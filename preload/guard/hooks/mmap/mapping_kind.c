@@ -220,9 +220,9 @@ struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, in
     }
     bool is_file = (flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode);
     if (is_file && !is_huge && !is_shared) { /* as an ordinary file's, but none of its pages can be reclaimed */
-        uint64_t missing = missing_of_file(fd, &info, offset, mapping.bytes);
         (void)of_private_file(&mapping, prot, &info, offset);
-        mapping.file_bytes = missing < mapping.file_bytes ? missing : mapping.file_bytes;
+        if (mapping.file_bytes != 0)
+            mapping.file_bytes = sg_smaller(mapping.file_bytes, missing_of_file(fd, &info, offset, mapping.bytes));
         return mapping;
     }
     if (is_shared)
