@@ -1,6 +1,6 @@
 """Runs a command to its end, and then ends what it has left behind, in whatever session: python3 alone.py COMMAND...
 
-What loses its parent becomes a child of this process (prctl(2), PR_SET_CHILD_SUBREAPER). At SIGTERM all of it ends at once. Exit: the command's
+A process that loses its parent becomes a child of this one (prctl(2), PR_SET_CHILD_SUBREAPER). At SIGTERM all of it ends at once. Exit: the command's
 status, 128 and the signal where one ended it.
 """
 

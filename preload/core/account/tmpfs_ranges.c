@@ -129,7 +129,7 @@ static void set_own(uint64_t bytes)
         sg_store(&sg_own->inherited_shared_bytes, bytes);
 }
 
-/* What of the missing bytes shown before is surely mapped no more. `list`: the ranges that are shown next. */
+/* The missing bytes shown before that are surely mapped no more. `list`: the ranges that are shown next. */
 static uint64_t missing_of_gone(const struct sg_memory_file *list, uint32_t count)
 {
     uint64_t gone = 0;

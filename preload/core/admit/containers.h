@@ -38,7 +38,7 @@ extern struct sg_containers sg_containers;
  * size. Costs one open each time where there is no such folder. */
 void sg_containers_read(struct sg_snapshot *snapshot, bool is_closely);
 
-/* What one container says of itself, and what its cgroups allow of its promise. */
+/* A container's words about itself, and the part of its promise that its cgroups allow. */
 struct sg_container_figures {
     const char *name;        /* root's word, of any characters */
     uint64_t limit_bytes;    /* of the job that spoke last; 0: none */

@@ -4,10 +4,11 @@
  *
  * WHAT: threads (four threads take 60 MiB each, in arenas of their own), alone (the only thread takes 240 MiB), little
  * (four threads take 10 MiB each, and 500 are asked for), alone_little (the only thread takes 10), hold (four threads
- * take 70 MiB each; then prints "ready" and waits for a line), alone_hold (the same with the only thread and 280), handler (as threads; meanwhile the main thread allocates
- * and frees, and three times a signal handler asks for a mapping of 300 MiB in the midst of that; prints "granted" or
- * "refused" for each), alone_handler (as alone and handler; then the thread asks for 290 MiB itself, because a refusal
- * of as much holds for a moment), alone_stack (the same with a stack of the handler's own).
+ * take 70 MiB each; then prints "ready" and waits for a line), alone_hold (the same with the only thread and 280),
+ * handler (as threads; meanwhile the main thread allocates and frees, and three times a signal handler asks for a
+ * mapping of 300 MiB in the midst of that; prints "granted" or "refused" for each), alone_handler (as alone and
+ * handler; then the thread asks for 290 MiB itself, because a refusal of as much holds for a moment), alone_stack (the
+ * same with a stack of the handler's own).
  */
 #include <pthread.h>
 #include <signal.h>

@@ -1,10 +1,11 @@
 /*
- * find_name LIBRARY [FAMILY] - looks up each name of a family of hooks.def (libc, driver, runtime, nvml) by each way there
- * is, and prints lines of three words: the name, the way, and the file of the function that was found; "-" for none.
+ * find_name LIBRARY [FAMILY] - looks up each name of a family of hooks.def (libc, driver, runtime, nvml) by each way
+ * there is, and prints lines of three words: the name, the way, and the file of the function that was found; "-" for
+ * none.
  *
  * Ways: link; default, next (dlsym with these handles); handle (of LIBRARY), program (the handle of dlopen(NULL));
- * version (dlvsym with the handle of LIBRARY), version_default, version_next; driver also: proc (cuGetProcAddress), entry
- * (cudaGetDriverEntryPointByVersion of libcudart.so.13).
+ * version (dlvsym with the handle of LIBRARY), version_default, version_next; driver also: proc (cuGetProcAddress),
+ * entry (cudaGetDriverEntryPointByVersion of libcudart.so.13).
  */
 #include <dlfcn.h>
 #include <stdint.h>

@@ -113,7 +113,7 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
 
 /* ---- registered memory: the program's own memory, shown beside what counts --------------------------------------- */
 
-/* What registration makes resident without a promise, such as pages of a MAP_NORESERVE mapping. Page cache stays
+/* The bytes that registration makes resident without a promise, as of a MAP_NORESERVE mapping. Page cache stays
  * reclaimable on a GB10 (docs/assumptions.md), and the rest has been judged. */
 static uint64_t absent_bytes(const struct sg_cuda_call *call, uintptr_t begin, uint64_t bytes)
 {
